@@ -168,18 +168,19 @@ class Run:
         `checkpoint.keep_best`, instead of the newest ones. format: "torchrec", a plain torchrec model, or
         "pt2", one program of torch.export. embeddings: tables whose vectors are written too, as
         `embeddings/<table>.parquet` with the columns id and vector. vectors: by column of ids a Parquet file, for whose
-        rows the model's method `vectors` is called; written as `vectors/<column>.parquet`. Raises ConfigError if the
-        directory exists or a table does not, CheckpointError if the run has no checkpoint, ModelError if there can be
-        no program or no vectors of it, DataError if such a file cannot be read or lacks a column."""
+        rows the model's method `vectors` is called; written as `vectors/<column>.parquet`. A slash in a name becomes an
+        underscore. Raises ConfigError if the directory exists or a table does not, CheckpointError if the run has no
+        checkpoint, ModelError if there can be no program or no vectors of it, DataError if such a file cannot be read
+        or lacks a column."""
         from elastichost.results.export import export
 
         return export(self.dir, Path(directory), best=best, format=format, embeddings=embeddings, vectors=vectors)
 
     def predict(self, table: pa.Table | pandas.DataFrame | str | os.PathLike[str], *, best: bool = False) -> pa.Table:
         """Scores rows with the trained model. table: a file, here or at an address, an Arrow table or a data frame with
-        the columns of the training data; labels are not needed. best: as for `export`. Returns a table with the scores,
-        in the order of the rows. Raises DataError, ModelError, CheckpointError, and ConfigError for a table where the
-        job reads another format."""
+        the columns of the training data; labels are not needed. A run that was trained on CSV takes only text and
+        integers as text ids. best: as for `export`. Returns a table with the scores, in the order of the rows. Raises
+        DataError, ModelError, CheckpointError, and ConfigError for a table where the job reads another format."""
         import pyarrow.parquet as pq
 
         from elastichost.results.predict import predict
@@ -234,16 +235,37 @@ def _written(table: pa.Table | pandas.DataFrame, job: Job, folder: Path) -> Path
         pq.write_table(rows, folder / "rows.parquet")
         return folder / "rows.parquet"
     if kind == "csv":
-        options = pa.csv.WriteOptions(delimiter=job.spec.data.csv.delimiter)
-        pa.csv.write_csv(_with_joined_lists(rows, job.spec.data.csv.list_delimiter), folder / "rows.csv", options)
+        csv = job.spec.data.csv
+        _check_words(rows, [name for name in job.spec.data.categorical if "string" in csv.types.get(name, "string")])
+        options = pa.csv.WriteOptions(delimiter=csv.delimiter)
+        pa.csv.write_csv(_with_joined_lists(rows, csv.list_delimiter), folder / "rows.csv", options)
         return folder / "rows.csv"
     raise ConfigError(
         f"a table cannot be scored: the data of this run has the format {kind!r}", hint="give the path of a file"
     )
 
 
+def _check_words(rows: pa.Table, names: Sequence[str]) -> None:
+    """Raises DataError for a column of text ids whose values CSV files write in several ways, and so as several ids:
+    pandas writes True and 1.0 where Arrow writes true and 1. names: the columns of text ids."""
+    import pyarrow as pa
+
+    from elastichost.datasets.arrow_columns import id_type, is_list
+
+    for field in rows.schema:
+        kind = field.type.value_type if is_list(field.type) else field.type
+        kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+        has_words = pa.types.is_null(kind) or pa.types.is_integer(kind) or id_type(kind) == ("string", False)
+        if field.name in names and not has_words:
+            raise DataError(
+                f"the table, column {field.name!r} has the type {field.type}; the run was trained on the words of a "
+                "CSV file, and CSV files have several words for one such value",
+                hint="make strings of the values, with the words of the training file: True is another id than true",
+            )
+
+
 def _with_joined_lists(rows: pa.Table, delimiter: str) -> pa.Table:
-    """The rows with texts in place of lists, as a CSV file of the job has them."""
+    """The rows with texts in place of lists, as a CSV file of the job has them. Nulls in lists are left out."""
     import pyarrow as pa
 
     from elastichost.datasets.arrow_columns import is_list
@@ -251,6 +273,11 @@ def _with_joined_lists(rows: pa.Table, delimiter: str) -> pa.Table:
     for place, field in enumerate(rows.schema):
         if is_list(field.type):
             lists = rows.column(place).to_pylist()
-            texts = [None if one is None else delimiter.join(str(item) for item in one) for one in lists]
+            texts = [None if one is None else delimiter.join(_words(one)) for one in lists]
             rows = rows.set_column(place, field.name, pa.array(texts, pa.string()))
     return rows
+
+
+def _words(items: Sequence[object]) -> Iterator[str]:
+    present = (item for item in items if item is not None)
+    return (item.decode(errors="replace") if isinstance(item, bytes) else str(item) for item in present)

@@ -52,10 +52,11 @@ class TensorSource:
     def array(self) -> Array:
         """The whole tensor in memory."""
         out = np.empty(self.shape, dtype=self.dtype)
+        elements = out.reshape(-1)  # a view; a tensor without a dimension has one element, and no rows
         start = 0
         for chunk in self.chunks():
-            out[start : start + len(chunk)] = chunk
-            start += len(chunk)
+            elements[start : start + chunk.size] = chunk.reshape(-1)
+            start += chunk.size
         return out
 
 
@@ -237,6 +238,4 @@ def _dense_source(tensor: DenseTensor, vector: Array) -> TensorSource:
     def chunks() -> Iterator[Array]:
         yield vector[tensor.offset : tensor.offset + tensor.elements].reshape(tensor.shape)
 
-    if not tensor.shape:
-        return TensorSource(tensor.name, (), np.dtype(np.float32), lambda: iter([vector[tensor.offset].reshape(())]))
     return TensorSource(tensor.name, tensor.shape, np.dtype(np.float32), chunks)

@@ -17,6 +17,7 @@ from elastichost.errors import ConfigError
 from elastichost.human_readable import did_you_mean, plural
 from elastichost.results.assemble import CheckpointTensors
 from elastichost.results.texts import Texts, find_texts
+from elastichost.results.vector_files import file_stems
 from elastichost.specs import EmbeddingSpec, ModelSpec, TableSpec
 
 __all__ = ["WrittenEmbeddings", "check_tables", "write_embeddings"]
@@ -50,7 +51,8 @@ def write_embeddings(
     pinned: Sequence[FileStamp] = (),
 ) -> WrittenEmbeddings:
     """Writes `<embedding>.parquet` for each embedding of these tables: `id` (int64 or string) and `vector`
-    (a list of float32).
+    (a list of float32). A slash in a name becomes an underscore, see `file_stems`; embeddings of one name in several
+    modules have the path of their module before it.
 
     A checkpoint holds the hash of a text id, so the texts are looked up in the training data: the files of the run,
     `pinned`, or what the patterns of the job find now. A table of a fixed size that takes integers modulo its rows has
@@ -58,6 +60,8 @@ def write_embeddings(
     format without text), CheckpointError, OSError."""
     files: list[str] = []
     warnings: list[str] = []
+    model = tensors.model
+    stems = file_stems([model.initial_name(embedding) for embedding in model.embeddings])
     if tables:
         folder.mkdir()
     for table in tables:
@@ -67,8 +71,8 @@ def write_embeddings(
                 f"table {table.name!r}: {plural(texts.missing, 'id')} of the checkpoint are not in the training data "
                 "any more, and were left out"
             )
-        for embedding in tensors.model.embeddings_of(table.index):
-            files.append(f"{embedding.name}.parquet")
+        for embedding in model.embeddings_of(table.index):
+            files.append(f"{stems[embedding.index]}.parquet")
             schema = pa.schema(
                 [
                     ("id", pa.int64() if texts is None else pa.string()),

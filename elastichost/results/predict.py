@@ -29,7 +29,7 @@ from elastichost.errors import ConfigError, DataError, ElastichostError, IdOutOf
 from elastichost.quality.binary import QualityReport, evaluate_labels, probabilities
 from elastichost.results.assemble import CheckpointTensors, find_checkpoint, load_run_job
 from elastichost.results.preprocess import IdTable, kind_words
-from elastichost.results.reader import leave_last_row_out
+from elastichost.results.reader import leave_last_row_out, with_all_names
 from elastichost.specs import ModelSpec, TableSpec
 from elastichost.user_model.build import build_model, user_error
 from elastichost.worker.access.rows import PreparedBatch
@@ -128,7 +128,7 @@ def load_trained_model(job: JobSpec, tensors: CheckpointTensors) -> nn.Module:
     rows = {table.name: tensors.rows(table) for table in spec.tables}
     with meta_collections():
         model = build_model(job, spec.tables, rows, spec.num_dense_features, spec.num_labels)
-    state = {source.name: torch.from_numpy(source.array()) for source in tensors.weights()}
+    state = with_all_names(model, {one.name: torch.from_numpy(one.array()) for one in tensors.weights()})
     own = model.state_dict()
     # Integer buffers are constants of the model's code; they are not in checkpoints.
     missing = sorted(name for name, value in own.items() if name not in state and value.is_floating_point())

@@ -23,6 +23,7 @@ __all__ = ["ColumnError", "IdTable", "Prepared", "Preprocessor", "column_kind", 
 
 Int64Array = npt.NDArray[np.int64]
 SCHEMA = "elastichost/export/v2"
+SHOWN_ITEMS = 5
 
 
 class ColumnError(ValueError):
@@ -142,7 +143,7 @@ class Preprocessor:
             lacking = np.bincount(sample, minlength=len(column)) < _lengths(column)
             if lacking.any():
                 row = int(np.argmax(lacking))
-                raise self._wrong_value(name, row, column[row].as_py(), "has no id")
+                raise self._wrong_value(name, row, _shown(column[row]), "has no id")
         rows = table.rows_of(keys)
         outside = rows == IdTable.OUT_OF_RANGE
         if outside.any():
@@ -156,12 +157,29 @@ class Preprocessor:
         expected = self.expected(name)
         valid = np.flatnonzero(column.is_valid().to_numpy())
         row = int(valid[0]) if len(valid) else None
-        value = None if row is None else column[row].as_py()
+        value = None if row is None else _shown(column[row])
         problem = f"{column.type} is not {expected}, which the model was trained on"
         return ColumnError(name, problem, expected=expected, row=row, value=value)
 
     def _wrong_value(self, name: str, row: int, value: object, problem: str) -> ColumnError:
         return ColumnError(name, f"{value} {problem}", expected=self.expected(name), row=row, value=value)
+
+
+def _shown(scalar: pa.Scalar, nesting: int = 2) -> object:
+    """The value for a message; of a list its first items, down to lists in lists; the name of the type for what is
+    neither a number nor text. A list of billions of nulls, or of one long word in a dictionary, takes few bytes in
+    Arrow and GiBs as Python's objects."""
+    if not scalar.is_valid:
+        return None
+    if pa.types.is_dictionary(scalar.type):
+        return _shown(scalar.value, nesting)
+    kind, is_list = column_kind(scalar.type)
+    if is_list and nesting:
+        items = [_shown(item, nesting - 1) for item in scalar.values[:SHOWN_ITEMS]]
+        return items if len(scalar.values) <= SHOWN_ITEMS else [*items, "..."]
+    if is_list or kind == "other":
+        return str(scalar.type)
+    return scalar.as_py()
 
 
 def kind_words(kind: str, is_list: bool | None) -> str:

@@ -18,7 +18,7 @@ from elastichost.results.preprocess import Prepared, Preprocessor
 from elastichost.results.reader import PROGRAM, ScorableModel, flat_inputs, load_model
 from elastichost.user_model.build import user_error
 
-__all__ = ["quiet", "write_program"]
+__all__ = ["load_exported", "quiet", "write_program"]
 
 SAMPLES = 5  # of the inputs that the model is traced with: a number that is no other size by chance
 HINT = (
@@ -29,10 +29,10 @@ HINT = (
 
 def write_program(directory: Path, build: str) -> bool:
     """Writes `model.pt2` into an export of format torchrec, for any number of samples and of ids. Returns whether it
-    uses operators of fbgemm. build: names the model in errors. Raises ModelError: the model cannot be traced, or the
-    program has other results."""
+    uses operators of fbgemm. build: names the model in errors. Raises ModelError: the model cannot be loaded or traced,
+    or the program has other results."""
     preprocessor = Preprocessor(directory)
-    model = ScorableModel(load_model(directory), preprocessor.features, preprocessor.about).eval()
+    model = ScorableModel(load_exported(directory, build), preprocessor.features, preprocessor.about).eval()
     given = flat_inputs(_example(preprocessor, SAMPLES))
     any_size = {0: Dim.DYNAMIC}
     ragged = (any_size,) * len(preprocessor.features)
@@ -47,6 +47,19 @@ def write_program(directory: Path, build: str) -> bool:
         torch.export.save(program, directory / PROGRAM)
     _check(program, model, preprocessor, build)
     return any("fbgemm" in str(node.target) for node in program.graph.nodes)
+
+
+def load_exported(directory: Path, build: str) -> torch.nn.Module:
+    """The model of an export of format torchrec that is being made, as `load_model` loads it. build: names the model in
+    errors. Raises ModelError: the model's code fails, or builds another model than that of the checkpoint."""
+    try:
+        return load_model(directory)
+    except (Exception, SystemExit) as error:  # whatever the user's code raises
+        raise user_error(
+            f"{build} cannot be loaded with the weights of the checkpoint",
+            error,
+            hint="restore the code and the packages with which the run was trained",
+        ) from error
 
 
 def _check(program: torch.export.ExportedProgram, model: ScorableModel, preprocessor: Preprocessor, build: str) -> None:

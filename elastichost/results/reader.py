@@ -12,7 +12,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
@@ -41,6 +41,7 @@ __all__ = [
     "load_program",
     "model_inputs",
     "sparse_of",
+    "with_all_names",
 ]
 
 PROGRAM = "model.pt2"
@@ -140,7 +141,9 @@ def load_program(directory: str | Path) -> Callable[..., torch.Tensor]:
 
 
 def load_model(directory: str | Path) -> torch.nn.Module:
-    """The torchrec model with its trained weights, in evaluation mode."""
+    """The torchrec model with its trained weights, in evaluation mode. Raises ValueError for an export of another
+    version, and when the weights do not fit the model's code; what that code raises; OSError, ImportError (there is no
+    torchrec)."""
     from torchrec import EmbeddingBagConfig, PoolingType
 
     directory = Path(directory).resolve()
@@ -160,7 +163,8 @@ def load_model(directory: str | Path) -> torch.nn.Module:
     with _source_path(directory, about["model"]), _no_random_tables():
         build = getattr(_source_module(directory, about["model"]), about["model"]["function"])
         model: torch.nn.Module = build(configs, about["num_dense"], **about["model"]["args"], **labels)
-    loaded = model.load_state_dict(load_file(directory / "model.safetensors"), strict=False, assign=True)
+    state = with_all_names(model, load_file(directory / "model.safetensors"))
+    loaded = model.load_state_dict(state, strict=False, assign=True)
     own = model.state_dict()  # integer tensors are constants of the model's code; they are not exported
     missing = [name for name in loaded.missing_keys if own[name].is_floating_point()]
     if missing or loaded.unexpected_keys:
@@ -170,6 +174,15 @@ def load_model(directory: str | Path) -> torch.nn.Module:
         )
     leave_last_row_out(model, {name for table in about["tables"] for name in table["sequence_features"]})
     return model.eval()
+
+
+def with_all_names(model: torch.nn.Module, state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """`state` with every name of its tensors. A weight that two layers share, or one of a module that the model has
+    under two names, is in a checkpoint once, under its first name; the model's state dict has it under each."""
+    own = model.state_dict(keep_vars=True)  # the tensors themselves: a shared one is the same object under each name
+    stored = {id(own[name]): tensor for name, tensor in state.items() if name in own}
+    shared = {name: stored[id(tensor)] for name, tensor in own.items() if id(tensor) in stored}
+    return {**shared, **state}
 
 
 def leave_last_row_out(model: torch.nn.Module, sequence_features: Collection[str]) -> None:

@@ -1,4 +1,4 @@
-"""Which vectors an export is to compute, and from which files. It does not import torch."""
+"""Which vectors an export is to compute, from which files, and the names of files with vectors. It has no torch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from elastichost.datasets.files import FileStamp, named_file
 from elastichost.errors import ConfigError
 from elastichost.human_readable import did_you_mean
 
-__all__ = ["VectorFile", "check_vectors", "parse_vectors"]
+__all__ = ["VectorFile", "check_vectors", "file_stems", "parse_vectors"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,3 +43,19 @@ def parse_vectors(options: Sequence[str]) -> dict[str, str]:
             )
         found[column] = file
     return found
+
+
+def file_stems(names: Sequence[str]) -> tuple[str, ...]:
+    """For each name of a column or an embedding the stem of a file's name: the name, with an underscore in place of a
+    slash. Underscores at the end keep the stem apart from the others: "a/b" beside "a_b" becomes "a_b_". Names without
+    a slash are different from one another."""
+    taken = set(names)
+    stems: list[str] = []
+    for name in names:
+        stem = name.replace("/", "_")
+        if stem != name:
+            while stem in taken:
+                stem += "_"
+            taken.add(stem)
+        stems.append(stem)
+    return tuple(stems)

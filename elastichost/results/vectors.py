@@ -27,9 +27,9 @@ from torchrec import EmbeddingBagCollection, EmbeddingCollection
 from elastichost.datasets.parquet.schema import opened_parquet
 from elastichost.errors import DataError, ModelError
 from elastichost.results.preprocess import ColumnError, Prepared, Preprocessor
-from elastichost.results.program import quiet
-from elastichost.results.reader import flat_inputs, load_model, sparse_of
-from elastichost.results.vector_files import VectorFile
+from elastichost.results.program import load_exported, quiet
+from elastichost.results.reader import flat_inputs, sparse_of
+from elastichost.results.vector_files import VectorFile, file_stems
 from elastichost.user_model.build import user_error
 
 __all__ = ["write_vectors"]
@@ -42,20 +42,22 @@ def write_vectors(directory: Path, wanted: Sequence[VectorFile], folder: Path) -
     for each different id. If an id is in several rows of the file, the last of them counts. Returns the names.
 
     directory: an export of format torchrec. Raises DataError (the file cannot be read, lacks a column that the model
-    reads, or has a null as an id), ModelError (the model computes no vectors of this column).
+    reads, or has a null as an id), ModelError (the model cannot be loaded, or computes no vectors of this column).
     """
     if not wanted:
         return ()
-    model, preprocessor = load_model(directory), Preprocessor(directory)
+    preprocessor = Preprocessor(directory)
+    build = preprocessor.about["model"]["build"]
+    model = load_exported(directory, build)
     if not callable(getattr(model, "vectors", None)):
         raise ModelError(
-            f"{preprocessor.about['model']['build']} has no method vectors(column, dense, sparse)",
+            f"{build} has no method vectors(column, dense, sparse)",
             hint="write the rows of a table with --embeddings, or see docs/how-to/tasks-sequences-retrieval.md",
         )
     folder.mkdir()
-    names = (f"{one.column.replace('/', '_')}.parquet" for one in wanted)
+    stems = file_stems([one.column for one in wanted])
     parts = (_Vectors(model, preprocessor, one) for one in wanted)
-    return tuple(_write(vectors, folder / name) for vectors, name in zip(parts, names, strict=True))
+    return tuple(_write(vectors, folder / f"{stem}.parquet") for vectors, stem in zip(parts, stems, strict=True))
 
 
 class _Vectors:

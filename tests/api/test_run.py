@@ -10,7 +10,7 @@ import pytest
 
 import elastichost as eh
 from elastichost.api.run import _written
-from elastichost.errors import ConfigError, PreflightError
+from elastichost.errors import ConfigError, DataError, PreflightError
 from elastichost.runs.result import ProcessCounts, RunOutcome, RunResult, SampleCounts
 
 
@@ -80,3 +80,53 @@ def test_lists_of_a_table_are_written_as_the_csv_of_the_job_has_them(tmp_path: P
     table = pa.table({"seen": [[1, 2], None, []], "note": ["a", "b", "c"]})
     written = _written(table, job, tmp_path)
     assert written.read_text().splitlines()[1:] == ['"1;2","a"', ',"b"', '"","c"']
+
+
+def csv_job(**types: str) -> eh.Job:
+    job = eh.Job.of("a:b", {"format": "csv", "train": "x.csv", "label": "y", "categorical": list(types)})
+    return job.with_settings(data={"csv": {"types": types}})
+
+
+def test_nulls_in_lists_of_a_table_are_no_ids(tmp_path: Path) -> None:
+    table = pa.table({"words": [["a", None], [None], ["b", "c"]], "numbers": [[1, None, 2], [], None]})
+    written = _written(table, csv_job(words="list[string]", numbers="list[int]"), tmp_path)
+    assert written.read_text().splitlines()[1:] == ['"a","1|2"', '"",""', '"b|c",']
+
+
+AMBIGUOUS = [
+    ("string", pa.array([True, None])),
+    ("string", pa.array([True, False]).dictionary_encode()),
+    ("string", pa.array([1.0, None])),  # integers of pandas beside a missing one
+    ("string", pa.array([0, 1], pa.timestamp("ns"))),
+    ("list[string]", pa.array([[True], None])),
+    ("list[string]", pa.array([[1.5], [None]])),
+]
+
+
+@pytest.mark.parametrize(("kind", "values"), AMBIGUOUS)
+def test_values_that_csv_files_write_in_several_ways_are_no_text_ids(
+    tmp_path: Path, kind: str, values: pa.Array
+) -> None:
+    """pandas writes True and 1.0, Arrow true and 1: they were other ids than in training, without an error."""
+    with pytest.raises(
+        DataError, match="the table, column 'flag' has the type .*trained on the words of a CSV"
+    ) as raised:
+        _written(pa.table({"flag": values}), csv_job(flag=kind), tmp_path)
+    assert "words of the training file" in raised.value.hint
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array(["True", "False"]),
+        pa.array(["a", "b"]).dictionary_encode(),
+        pa.array([7, None]),
+        pa.array([7, 8]).dictionary_encode(),
+        pa.array([b"a", b"b"]),
+        pa.nulls(2),
+    ],
+)
+def test_text_and_integers_are_text_ids_of_a_csv_file(tmp_path: Path, values: pa.Array) -> None:
+    written = _written(pa.table({"flag": values, "price": [True, False]}), csv_job(flag="string"), tmp_path)
+    words = ["" if one is None else str(one) for one in values.cast(pa.string()).to_pylist()]
+    assert [line.split(",")[0].strip('"') for line in written.read_text().splitlines()[1:]] == words

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
@@ -13,6 +14,8 @@ import pytest
 
 from elastichost.datasets.files import PinnedFiles, stamp, write_pinned
 from elastichost.errors import ConfigError, DataError
+from elastichost.results.assemble import CheckpointTensors, load_run_job
+from elastichost.results.embeddings import write_embeddings
 from elastichost.results.export import export
 from tests.datasets.sources.s3_server import S3Server, s3_environment, store
 from tests.results.conftest import CODES, FIXED_ROWS, as_key
@@ -96,3 +99,54 @@ def test_training_data_that_are_gone_are_named(make: Any, tmp_path: Path) -> Non
     export(run.directory, tmp_path / "ints", embeddings=["user"])
     with pytest.raises(DataError, match=r"samples\.parquet"):
         export(run.directory, tmp_path / "texts", embeddings=["word"])
+
+
+TWO_OF_ONE_NAME = """\
+import torch
+from torchrec import EmbeddingBagCollection, EmbeddingBagConfig
+
+class Two(torch.nn.Module):
+    def __init__(self, tables):
+        super().__init__()
+        self.deep = EmbeddingBagCollection(tables=tables)
+        wide = EmbeddingBagConfig(
+            name="user", embedding_dim=2, num_embeddings=tables[0].num_embeddings, feature_names=["user"]
+        )
+        self.wide = EmbeddingBagCollection(tables=[wide])
+
+    def forward(self, dense, sparse):
+        return self.deep(sparse).values().sum(dim=1) + self.wide(sparse).values().sum(dim=1)
+
+def build(tables, num_dense):
+    return Two(tables)
+"""
+
+
+def test_two_embeddings_of_one_name_have_a_file_each(make: Any, tmp_path: Path) -> None:
+    """The second one was written over the first."""
+    (tmp_path / "two.py").write_text(TWO_OF_ONE_NAME, encoding="utf-8")
+    run = make(build=f"{tmp_path}/two.py:build", args="{}")
+    report = export(run.directory, tmp_path / "model", embeddings=["user", "code"])
+    assert [file.name for file in report.embeddings] == ["deep_user.parquet", "wide_user.parquet", "code.parquet"]
+    deep, wide = (vectors_of(file) for file in report.embeddings[:2])
+    assert [{len(vector) for vector in vectors.values()} for vectors in (deep, wide)] == [{6}, {2}]
+    tensors = CheckpointTensors(run.checkpoint, run.manifest)
+    users = tensors.model.tables[0]
+    for vectors, embedding in zip((deep, wide), tensors.model.embeddings_of(users.index), strict=True):
+        rows = [vectors[one] for one in tensors.ids(users).array().tolist()]
+        np.testing.assert_array_equal(rows, tensors.embedding(embedding).array())
+
+
+def test_a_column_with_a_slash_in_its_name(run: Any, tmp_path: Path) -> None:
+    """Its table and its embedding have the name of the column."""
+    job, names = load_run_job(run.directory), {"user": "ctx/user", "items_table": "ctx_user"}
+    embeddings = tuple(
+        msgspec.structs.replace(one, name=names.get(one.name, one.name)) for one in run.manifest.model.embeddings
+    )
+    model = msgspec.structs.replace(run.manifest.model, embeddings=embeddings)
+    tensors = CheckpointTensors(run.checkpoint, msgspec.structs.replace(run.manifest, model=model))
+    written = write_embeddings(job, tensors, model.tables[:2], tmp_path / "embeddings")
+    assert written.files == ("ctx_user_.parquet", "ctx_user.parquet")
+    users, items = (vectors_of(tmp_path / "embeddings" / name) for name in written.files)
+    assert sorted(users) == sorted(run.known_keys["user"])
+    assert sorted(items) == list(range(FIXED_ROWS))

@@ -20,6 +20,7 @@ from elastichost.results.export import export
 from elastichost.results.predict import predict
 from elastichost.worker.steps.model_runner import ModelRunner
 from tests.datasets.sources.s3_server import S3Server, s3_environment, store
+from tests.results.test_results_export import OWN_LAYERS, OWN_MODEL
 
 __all__ = ["s3_environment", "store"]
 
@@ -182,3 +183,16 @@ def test_a_model_whose_code_changed_since_the_run(make: Any, tmp_path: Path) -> 
         ElastichostError, match=r"builds another model than that of the checkpoint: network\.dense_arch"
     ):
         predict(run.directory, run.directory / "samples.parquet", tmp_path / "scores.parquet")
+
+
+def test_a_parameter_and_a_buffer_without_a_dimension(make: Any, tmp_path: Path) -> None:
+    # a module of another name than in other tests: Python imports each name once
+    (tmp_path / "own.py").write_text(OWN_MODEL.replace("own_layers", "scalar_layers"), encoding="utf-8")
+    layers = OWN_LAYERS.replace("torch.tensor([0.25])", "torch.tensor(0.25)")
+    (tmp_path / "scalar_layers.py").write_text(layers, encoding="utf-8")
+    run = make(build=f"{tmp_path}/own.py:build", args="{}")
+    assert [run.dense[name].shape for name in ("scale.weight", "scale.shift")] == [(), ()]
+    report = predict(run.directory, run.directory / "samples.parquet", tmp_path / "scores.parquet")
+    scorer = reader.Scorer(export(run.directory, tmp_path / "model").directory)
+    scores = pq.read_table(report.output).column("probability").to_numpy()
+    np.testing.assert_allclose(scores, scorer.scores(scorer.preprocessor.prepare(run.table)), rtol=0, atol=1e-6)

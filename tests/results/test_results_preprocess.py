@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -187,3 +188,38 @@ def test_parts_that_are_joined_are_the_whole(run: Any, preprocessor: Preprocesso
     np.testing.assert_array_equal(joined.dense, whole.dense)
     for found, expected in zip((*joined.rows, *joined.lengths), (*whole.rows, *whole.lengths), strict=True):
         np.testing.assert_array_equal(found, expected)
+
+
+HUGE = 20_000_000
+NULLS = pa.ListArray.from_arrays(pa.array([0, HUGE], pa.int32()), pa.nulls(HUGE))  # a few bytes
+WORDS = pa.DictionaryArray.from_arrays(np.zeros(200, np.int8), pa.array(["x" * 2**20]))  # a MiB
+LONG_LISTS = [
+    ("price", NULLS, "is not a number", [None] * 5 + ["..."]),
+    ("code", pa.ListArray.from_arrays(pa.array([0, 200], pa.int32()), WORDS), "is not a text id", None),
+    ("recent", NULLS, "has no id", [None] * 5 + ["..."]),
+    ("user", pa.StructArray.from_arrays([NULLS], ["many"]), "is not an integer id", "struct<many: list<item: null>>"),
+]
+
+
+@pytest.mark.parametrize(("name", "values", "problem", "value"), LONG_LISTS)
+def test_a_long_list_is_refused_without_the_memory_of_its_items(
+    run: Any, tmp_path: Path, name: str, values: pa.Array, problem: str, value: object
+) -> None:
+    strict = Preprocessor(export(run.directory, tmp_path / "model").directory, refuse_nulls=True)
+    table = column_of(run.table.slice(0, 1), name, values)
+    arrow_bytes = pa.total_allocated_bytes()
+    tracemalloc.start()
+    try:
+        with pytest.raises(ColumnError, match=f"column {name}, row 0: .*{problem}") as raised:
+            strict.prepare(table)
+        assert tracemalloc.get_traced_memory()[1] + pa.total_allocated_bytes() - arrow_bytes < 50e6
+    finally:
+        tracemalloc.stop()
+    if value is not None:
+        assert raised.value.value == value
+
+
+def test_the_value_of_a_message_has_the_first_items_of_nested_lists() -> None:
+    shown = [preprocess._shown(pa.scalar(value)) for value in ([[1, 2], [3]], [[[1]]], list(range(9)), 2.5, "a")]
+    assert shown == [[[1, 2], [3]], [["list<item: int64>"]], [0, 1, 2, 3, 4, "..."], 2.5, "a"]
+    assert preprocess._shown(pa.scalar(None, pa.list_(pa.int64()))) is None

@@ -15,7 +15,7 @@ import pytest
 from elastichost.errors import ModelError
 from elastichost.results.export import export
 from elastichost.results.predict import predict
-from elastichost.results.reader import Scorer
+from elastichost.results.reader import Scorer, load_model
 from tests.results.test_results_export import OWN_LAYERS, OWN_MODEL
 
 # The modules on a machine that serves: neither elastichost nor torchrec nor fbgemm.
@@ -42,6 +42,29 @@ class Branch(torch.nn.Module):
 
 def build(tables, num_dense):
     return Branch(tables)
+"""
+TIED = """\
+import torch
+from torchrec import EmbeddingBagCollection
+
+class Tied(torch.nn.Module):
+    '''A weight of two layers; tables and a norm with buffers that the model has under two names each.'''
+
+    def __init__(self, tables):
+        super().__init__()
+        self.bags = EmbeddingBagCollection(tables=tables)
+        width = sum(table.embedding_dim * len(table.feature_names) for table in tables)
+        self.one, self.two = torch.nn.Linear(width, width), torch.nn.Linear(width, width)
+        self.two.weight = self.one.weight
+        self.norm = torch.nn.BatchNorm1d(width)
+        self.again = torch.nn.ModuleList([self.norm, self.bags])
+
+    def forward(self, dense, sparse):
+        norm, bags = self.again
+        return norm(self.two(self.norm(self.one(bags(sparse).values())))).sum(dim=1)
+
+def build(tables, num_dense):
+    return Tied(tables)
 """
 
 
@@ -168,3 +191,30 @@ def test_a_model_that_cannot_be_traced_is_refused_and_leaves_nothing(make: Any, 
         export(run.directory, tmp_path / "model", format="pt2")
     assert "--format torchrec" in raised.value.hint
     assert not [path for path in tmp_path.iterdir() if "model" in path.name]
+
+
+def test_a_model_that_no_longer_fits_the_checkpoint_is_refused(make: Any, tmp_path: Path) -> None:
+    run = make()
+    job = run.directory / "job.resolved.toml"
+    job.write_text(job.read_text().replace("8,", "16,", 1))
+    with pytest.raises(ModelError, match=r"elastichost\.models:dlrm cannot be loaded with the weights") as raised:
+        export(run.directory, tmp_path / "model", format="pt2")
+    assert "restore the code" in raised.value.hint
+    assert not [path for path in tmp_path.iterdir() if "model" in path.name]
+
+
+def test_a_model_with_tensors_under_two_names(make: Any, tmp_path: Path) -> None:
+    """A checkpoint has each of them once, under its first name."""
+    (tmp_path / "tied.py").write_text(TIED, encoding="utf-8")
+    run = make(build=f"{tmp_path}/tied.py:build", args="{}")
+    assert "one.weight" in run.dense and "two.weight" not in run.dense
+    predict(run.directory, run.directory / "samples.parquet", tmp_path / "scores.parquet")
+    predicted = pq.read_table(tmp_path / "scores.parquet").column("probability").to_numpy()
+    exports = [export(run.directory, tmp_path / form, format=form).directory for form in ("pt2", "torchrec")]
+    program, model = (one.scores(one.preprocessor.prepare(run.table)) for one in map(Scorer, exports))
+    np.testing.assert_allclose(program, predicted, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(model, predicted, rtol=0, atol=1e-6)
+    assert len(set(predicted.tolist())) > 1
+    state = load_model(exports[1]).state_dict()
+    for name in ("one.weight", "two.weight"):
+        np.testing.assert_array_equal(state[name].numpy(), run.dense["one.weight"])

@@ -15,7 +15,7 @@ from elastichost.errors import ConfigError, DataError, ModelError
 from elastichost.results.export import export
 from elastichost.results.preprocess import Preprocessor
 from elastichost.results.reader import load_model, model_inputs
-from elastichost.results.vector_files import parse_vectors
+from elastichost.results.vector_files import file_stems, parse_vectors
 
 TOWERS = (
     '{ user = ["word", "user", "recent"], item = ["item", "code"], user_dense = [1], item_dense = [0], '
@@ -166,3 +166,8 @@ def test_a_method_that_returns_no_vectors(make: Any, tmp_path: Path, result: str
 
 def _with_all_ids(run: Any, folder: Path) -> Path:
     return written(changed(run.table, "user", pa.array(range(6))), folder)
+
+
+def test_columns_with_a_slash_have_files_of_their_own() -> None:
+    assert file_stems(["a/b", "a_b", "user", "a/b/"]) == ("a_b_", "a_b", "user", "a_b__")
+    assert file_stems([]) == ()

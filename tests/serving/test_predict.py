@@ -144,6 +144,18 @@ def test_a_column_of_another_kind_in_arrow_is_named(server: ServerProcess, train
     assert (error["code"], error["column"], error["row"], error["value"]) == ("wrong_value", "code", 0, 1)
 
 
+def test_a_list_of_millions_of_nulls_is_refused_and_not_listed(server: ServerProcess, trained: HandMadeRun) -> None:
+    """It takes a few bytes of the body."""
+    nulls = pa.ListArray.from_arrays(pa.array([0, 20_000_000], pa.int32()), pa.nulls(20_000_000))
+    place = trained.table.column_names.index("price")
+    body = stream_of(trained.table.slice(0, 1).set_column(place, "price", nulls))
+    assert len(body) < 10_000
+    answer = post_arrow(server, body)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"], error["column"], error["row"]) == (422, "wrong_value", "price", 0)
+    assert error["value"] == "[None, None, None, None, None, '...']"
+
+
 @pytest.mark.parametrize(
     "body",
     [b"", b"{", b"[]", b"{}", b'{"rows": 1}', b'{"rows": [NaN]}', b'{"rows": {"a": 1}}', b"\xff\xfe", b"[" * 500_000],
