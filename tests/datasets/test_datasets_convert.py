@@ -251,3 +251,11 @@ def test_true_and_false_become_booleans(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(convert_module, "BLOCK_BYTES", 12)
     with pytest.raises(DataError, match=r"line 3, column 'c': 'maybe' is not true or false"):
         convert(source, target, format="csv")
+
+
+@pytest.mark.parametrize("lines", ["1,b\rc\n0,a\n", '1,"b\n0,"a\n', '1,"b\r\n0,"a\n'])
+def test_a_line_that_is_not_one_row_is_named(tmp_path: Path, lines: str) -> None:
+    source = tmp_path / "clicks.csv"
+    source.write_bytes(f'clicked,item\n0,a\n0,"b"\n{lines}'.encode())
+    with pytest.raises(DataError, match=r"clicks\.csv: line 4: a (carriage return|quoted field)"):
+        convert(source, tmp_path / "clicks.parquet", format="csv")

@@ -193,6 +193,25 @@ def test_a_line_break_inside_of_quotes_is_refused_and_named(tmp_path: Path) -> N
     assert "not supported" in raised.value.hint
 
 
+def test_a_quote_within_a_field_is_not_taken_for_a_line_break_in_quotes(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text('y,x,c\n0,1,5" disk\n1,2,"b\nc"\n0,1,d\n')
+    with pytest.raises(DataError, match="line 3: a quoted field is not closed"):
+        all_batches(reader_of(settings(path, "csv")))
+
+
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+@pytest.mark.parametrize("line", ["0,1,d\rd", "0,1,d\r\r", '0,1\r,"d"', '\r0,1,"d\re"'])
+def test_a_carriage_return_within_a_line_is_refused_and_named(tmp_path: Path, line: str, line_end: str) -> None:
+    """Where it is quoted, it is a character as any other."""
+    path = tmp_path / "a.csv"
+    path.write_bytes(line_end.join(["y,x,c", '0,1,"a\rb"', '1,2,"b"" ,"', line, "0,1,e", ""]).encode())
+    with pytest.raises(DataError) as raised:
+        all_batches(reader_of(settings(path, "csv", skip_bad_rows=True)))
+    assert f"{path}: line 4: a carriage return" in raised.value.message
+    assert "line feed" in raised.value.hint
+
+
 def test_quotes_delimiters_and_the_difference_of_null_and_empty(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_bytes('\ufeffy;x;c\n0;1;"a;""b"""\n1;2;\n0;3;""\n0;4;NA\n'.encode())

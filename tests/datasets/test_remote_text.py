@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import itertools
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from elastichost.datasets.settings import CRITEO_CATEGORICAL, CRITEO_DENSE, Data
 from elastichost.datasets.sources.bounded_directory import BoundedDirectory
 from elastichost.datasets.sources.connections import SourceConnections
 from elastichost.datasets.sources.control import InputControl
+from elastichost.datasets.text.plain_copy import PlainCopies
 from elastichost.errors import DataError
 from elastichost.wire.facts import InputKnobs
 from tests.datasets.conftest import criteo_line, settings
@@ -166,7 +168,7 @@ def test_damaged_compressed_text_leaves_no_copy(
     assert decoder is not None
     (problem,) = decoder.inspect().problems
     assert ("ends within its gzip stream" if damage == "cut" else "is damaged before byte") in problem
-    assert not [path for path in (own_cache / "text").glob("*/*") if path.name != ".users"]
+    assert not list((own_cache / "text").glob("*/*"))
     assert BoundedDirectory(own_cache / "text", None).used_bytes == 0
 
 
@@ -179,6 +181,44 @@ def test_compressed_text_without_room_is_a_problem(
     assert decoder is not None
     (problem,) = decoder.inspect().problems
     assert "no room for its plain text" in problem
+
+
+def descriptors_of(folder: Path) -> int:
+    """The number of descriptors that this process has of files in a folder."""
+    own = Path("/proc/self/fd")
+    return sum(folder in (own / name).resolve().parents for name in os.listdir(own))
+
+
+def removable_bytes(own_cache: Path) -> int:
+    """What another process removes when it has no room."""
+    return BoundedDirectory(own_cache / "text", None).clear()
+
+
+def test_the_plain_copies_of_many_files_need_one_descriptor(
+    server: SourceServer, tmp_path: Path, own_cache: Path
+) -> None:
+    for number in range(100):
+        (tmp_path / f"{number}.csv.gz").write_bytes(gzip.compress(f"y,x,c\n1,{number},3\n".encode()))
+    files = [stamp(server.url(f"{number}.csv.gz")) for number in range(100)]
+    copies = PlainCopies(os.environ)
+    for _ in range(2):
+        found = {copies.copy_of(file).path for file in files}
+        assert (len(found), descriptors_of(own_cache)) == (100, 1)
+    assert removable_bytes(own_cache) == 0, "what this process reads stays"
+    del copies
+    assert descriptors_of(own_cache) == 0
+    assert removable_bytes(own_cache) > 0
+
+
+def test_a_plain_copy_stays_while_its_decoder_lives(server: SourceServer, tmp_path: Path, own_cache: Path) -> None:
+    (tmp_path / "b.csv.gz").write_bytes(gzip.compress(b"y,x,c\n1,2,3\n"))
+    for _ in range(3):
+        decoder = make_decoder(settings_of(server.url("b.csv.gz"), "csv"))
+        assert decoder is not None
+        assert not decoder.inspect().problems and not decoder.inspect().problems
+        assert (descriptors_of(own_cache), removable_bytes(own_cache)) == (1, 0)
+    del decoder
+    assert descriptors_of(own_cache) == 0
 
 
 @pytest.mark.parametrize(("content", "message"), [(b"", "is empty"), (b"PAR1....", "is a Parquet file")])

@@ -78,7 +78,7 @@ def _text(file: str, label: str, test: str | None, waiting: RequestPolicy) -> tu
     if is_text_here and (problem := gzip_problem(file, sample.first_bytes, sample.format, types)):
         raise ConfigError(problem, hint="then call init with the Parquet file")
     if sample.format != "criteo_tsv" and not label:
-        names = ", ".join(sample.table.column_names)
+        names = ", ".join(filter(None, sample.table.column_names))
         raise ConfigError(f"{file}: which column is the label?", hint=f"add --label COLUMN; its columns: {names}")
     roles = roles_of(facts_of(sample), label, file) if sample.format != "criteo_tsv" else ()
     if roles and not any(one.use == "categorical" for one in roles):

@@ -52,8 +52,9 @@ def _head(facts: JobSource, roles: Sequence[Role]) -> str:
         lines[0] = f"# Written by `elastichost init` from {plural(looked, 'row')} of {facts.train}."
         types = " Ids that are no strings have their type in csv.types." * (facts.sample.text_types is not None)
         lines.append(f"# Move a column to another list if it is used in the wrong way.{types}")
-        width = max(len(one.column.name) for one in roles)
-        lines += [f"#   {one.column.name:{width}}  {one.use}: {one.reason}" for one in roles]
+        names = [one.column.name or '""' for one in roles]
+        width = max(map(len, names))
+        lines += [f"#   {name:{width}}  {one.use}: {one.reason}" for name, one in zip(names, roles, strict=True)]
     lines += ["#", "# Train:  elastichost run FILE", "# Look:   elastichost plan FILE", ""]
     return "\n".join(lines)
 

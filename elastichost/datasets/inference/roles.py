@@ -6,7 +6,7 @@
 - Whole numbers can be ids or amounts. Those named like ids, and those with few values (an hour, a position), are
   categorical. Of the others, amounts are mostly small with a few large ones (clicks, cents); ids are spread over their
   range.
-- Times, columns with one value or none, and types that no model uses are left out.
+- Times, columns without a name, with one value or none, and types that no model uses are left out.
 """
 
 from __future__ import annotations
@@ -46,9 +46,8 @@ def roles_of(columns: Sequence[ColumnFacts], label: str, file: str) -> tuple[Rol
     """The role of each column. Raises DataError when the label is missing, or is not 0 or 1 in every row."""
     by_name = {one.name: one for one in columns}
     if label not in by_name:
-        raise DataError(
-            f"{file}: no column {label!r}{did_you_mean(label, by_name)}", hint=f"its columns: {', '.join(by_name)}"
-        )
+        names = ", ".join(filter(None, by_name))
+        raise DataError(f"{file}: no column {label!r}{did_you_mean(label, by_name)}", hint=f"its columns: {names}")
     _check_label(by_name[label], columns, file)
     return tuple(
         Role(one, "label", "named by --label") if one.name == label else Role(one, *_use_of(one)) for one in columns
@@ -58,7 +57,7 @@ def roles_of(columns: Sequence[ColumnFacts], label: str, file: str) -> tuple[Rol
 def _check_label(label: ColumnFacts, columns: Sequence[ColumnFacts], file: str) -> None:
     if label.type in ("int", "float", "bool") and not label.nulls and _is_binary(label):
         return
-    others = [one.name for one in columns if _is_binary(one) and not one.nulls and one.name != label.name]
+    others = [one.name for one in columns if _is_binary(one) and not one.nulls and one.name not in ("", label.name)]
     hint = f"columns with 0 and 1: {', '.join(others)}" if others else "make a column of numbers that are 0 or 1"
     if label.type not in ("int", "float", "bool"):
         raise DataError(f"{file}: the label {label.name!r} holds {label.type}, for example {_shown(label)}", hint=hint)
@@ -83,6 +82,8 @@ def _shown(column: ColumnFacts) -> str:
 
 
 def _use_of(one: ColumnFacts) -> tuple[Use, str]:
+    if not one.name:  # a job file uses columns by name; pandas and R write the numbers of rows without one
+        return "left out", "has no name"
     if one.distinct == 0:
         return "left out", f"type {one.type} has no use" if one.type == "other" else "has no values"
     if one.distinct == 1 and not one.nulls:

@@ -30,6 +30,7 @@ from elastichost.datasets.sources.single_requests import BEFORE_RUN, RequestPoli
 from elastichost.datasets.text.csv import header_problem, read_header
 from elastichost.datasets.text.csv_block import BlockFormat, read_block
 from elastichost.errors import DataError
+from elastichost.human_readable import mib, plural
 
 __all__ = ["FileSample", "read_sample"]
 
@@ -113,14 +114,22 @@ def _csv(path: str, header: bytes, body: bytes, first_bytes: bytes) -> FileSampl
         names = read_header(header, delimiter)
     except ValueError as error:
         raise DataError(f"{path}: line 1: {header_problem(error)}", hint="name a CSV or Parquet file") from None
+    if not is_whole:
+        body = body[: body.rfind(b"\n") + 1]  # the last line is cut
+    body = body.rstrip(b"\r\n") + b"\n"  # readers and `convert` leave out empty lines at the end, too
     if not body.strip():
-        raise DataError(f"{path}: has a header line and no rows", hint="name a file with samples")
-    if not body.endswith(b"\n"):
-        body = body + b"\n" if is_whole else body[: body.rfind(b"\n") + 1]
+        where = "" if is_whole else f" in its first {mib(TEXT_BYTES)}"
+        raise DataError(f"{path}: has a header line and no rows{where}", hint="name a file with samples")
     lines = body.count(b"\n")
     block = BlockFormat(names, dict.fromkeys(names, pa.string()), delimiter)
     log = BadRowLog(lines)
     table = read_block(np.frombuffer(body, np.uint8), lines, block, log, lambda row: f"{path}: line {row + 2}")
+    if log.first is not None and log.count == lines:
+        raise DataError(
+            f"{log.first[1]}; none of the rows that were read can be used",
+            hint=f"each row needs {plural(len(names), 'field')}, as the header has, in UTF-8; "
+            "in R: write.table(..., row.names = FALSE)",
+        )
     table = table.filter(pa.array(~log.mask)).slice(0, ROWS)
     list_delimiter = list_delimiter_of([table.column(name) for name in table.column_names])
     types: dict[str, TextType] = {}

@@ -4,14 +4,21 @@ Theory of operation. A file lies in a group (a subdirectory) and never changes. 
 `NAME.part`, writes it, and renames it to NAME: so a file is whole or absent, and others that want it meanwhile see that
 it is being made. The lock is the kernel's (flock): that of a killed process is free, and its part is written anew.
 The bytes are counted in `.used`, under a lock; a part has its full length before it is written, so a new count over all
-files finds each byte that is promised. A group in use is locked (shared) by each process that uses it. Where there is
-no room, groups that no process uses are removed, the one that was used longest ago first. What is in use is never
-removed, because files are read round and round: the one that was read longest ago is the next to be read again."""
+files finds each byte that is promised. Where there is no room, groups that no process uses are removed, the one that
+was used longest ago first. What is in use is never removed, because files are read round and round: the one that was
+read longest ago is the next to be read again.
+
+Each process that uses a group has a shared lock on the byte of `.users` that stands for it. So a process needs one
+descriptor for all groups, of which there may be thousands, one for each file of a dataset. The lock belongs to the open
+file (fcntl, F_OFD_SETLK) and not to the process: it ends when the file is closed, in this process and in those that it
+has forked, and two directories of one process exclude each other as those of two processes do."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
+import hashlib
 import os
 import shutil
 import struct
@@ -28,8 +35,9 @@ __all__ = ["BoundedDirectory", "Claim"]
 
 PART = ".part"
 USED, USERS = ".used", ".users"
-RECOUNT_S = 5.0  # after a refusal; a killed process may have promised bytes that it never wrote
+RECOUNT_S = 5.0  # from one count of all files to the next, and from a refusal to the next look for room
 _USED_FORMAT = struct.Struct("<q")
+_LOCK_FORMAT = struct.Struct("@hhqqi4x")  # struct flock of the kernel: type, whence, start, length, process
 
 
 @dataclass(slots=True)
@@ -59,8 +67,9 @@ class BoundedDirectory:
     def __init__(self, path: Path, limit_bytes: int | None) -> None:
         self.path = path
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._groups: dict[str, int] = {}
-        self._recount_s = 0.0
+        self._groups: set[str] = set()
+        self._users: int | None = None  # the descriptor with the locks on the groups
+        self._next_count_s = self._next_try_s = 0.0
         with self._ledger() as ledger:
             _write_used(ledger, used := self._count())
         self._limit_bytes = (used + free_bytes(path)) // 4 if limit_bytes is None else limit_bytes
@@ -87,17 +96,13 @@ class BoundedDirectory:
         """Keeps a group until `close`: no other process removes its files for lack of room."""
         if group in self._groups:
             return
+        if self._users is None:
+            self._users = _opened(self.path / USERS, os.O_CREAT | os.O_RDWR)
+        _lock(self._users, group, fcntl.F_OFD_SETLKW, fcntl.F_RDLCK)  # from now on no process removes its folder
         folder = self.path / group
-        while True:
-            folder.mkdir(mode=0o700, exist_ok=True)
-            with contextlib.suppress(FileNotFoundError):  # another process has just removed the group
-                descriptor = _opened(folder / USERS, os.O_CREAT | os.O_RDWR)
-                fcntl.flock(descriptor, fcntl.LOCK_SH)
-                if _is_at(descriptor, folder / USERS):
-                    os.utime(folder / USERS)
-                    self._groups[group] = descriptor
-                    return
-                os.close(descriptor)
+        folder.mkdir(mode=0o700, exist_ok=True)
+        os.utime(folder)
+        self._groups.add(group)
 
     def find(self, group: str, name: str) -> int | None:
         """The descriptor of a file, for reading; None: it is absent. The caller closes it."""
@@ -176,9 +181,9 @@ class BoundedDirectory:
 
     def close(self) -> None:
         """Lets others remove the groups."""
-        for descriptor in self._groups.values():
-            os.close(descriptor)
-        self._groups = {}
+        if self._users is not None:
+            os.close(self._users)
+        self._users, self._groups = None, set()
 
     # --- bytes ----------------------------------------------------------------------------------------------
 
@@ -194,12 +199,8 @@ class BoundedDirectory:
     def _promise(self, claim: Claim, size: int) -> bool:
         with self._ledger() as ledger:
             used = _read_used(ledger)
-            if used + size > self._limit_bytes and time.monotonic() >= self._recount_s:
-                self._recount_s = time.monotonic() + RECOUNT_S
-                used = self._count()
-                if used + size > self._limit_bytes >= size:
-                    used = self._without_idle(used, self._limit_bytes - size)
-                _write_used(ledger, used)
+            if used + size > self._limit_bytes:
+                _write_used(ledger, used := self._with_room(used, size))
             if used + size > self._limit_bytes:
                 return False
             try:
@@ -209,6 +210,21 @@ class BoundedDirectory:
             claim.size_bytes += size
             _write_used(ledger, used + size)
             return True
+
+    def _with_room(self, used: int, size: int) -> int:
+        """Looks for room for `size` more bytes. Returns the bytes that are used then. Files are counted before any is
+        removed: a process that was killed may have promised bytes that it never wrote."""
+        now_s = time.monotonic()
+        if now_s < self._next_try_s:
+            return used
+        if now_s >= self._next_count_s:
+            self._next_count_s = now_s + RECOUNT_S
+            used = self._count()
+        if used + size > self._limit_bytes >= size:
+            used = self._without_idle(used, self._limit_bytes - size)
+        if used + size > self._limit_bytes:
+            self._next_try_s = now_s + RECOUNT_S
+        return used
 
     def _forget(self, size: int) -> None:
         with self._ledger() as ledger:
@@ -224,21 +240,18 @@ class BoundedDirectory:
     def _without_idle(self, used: int, wanted: int) -> int:
         """Removes groups that no process uses until no more than `wanted` bytes are used, or none is left. Returns the
         bytes that are used then."""
-        for folder in sorted(self._folders(), key=_used_last_ns):
-            if used <= wanted:
-                break
-            if folder.name in self._groups:
-                continue
-            with contextlib.suppress(FileNotFoundError):
-                descriptor = _opened(folder / USERS, os.O_CREAT | os.O_RDWR)
-                try:
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    used -= sum(path.stat().st_size for path in _files(folder))
-                    shutil.rmtree(folder, ignore_errors=True)
-                except BlockingIOError:
+        users = _opened(self.path / USERS, os.O_CREAT | os.O_RDWR)
+        try:
+            for folder in sorted(self._folders(), key=_used_last_ns):
+                if used <= wanted:
+                    break
+                if folder.name in self._groups or not _is_idle(users, folder.name):
                     continue
-                finally:
-                    os.close(descriptor)
+                with contextlib.suppress(FileNotFoundError):
+                    used -= sum(path.stat().st_size for path in _files(folder))
+                shutil.rmtree(folder, ignore_errors=True)
+        finally:
+            os.close(users)
         return max(0, used)
 
     def _shrunk(self, used: int, wanted: int) -> int:
@@ -259,6 +272,30 @@ def _opened(path: Path, flags: int) -> int:
     return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
 
 
+def _lock(users: int, group: str, command: int, kind: int) -> None:
+    """Locks the byte of a group until `users` is closed. command: F_OFD_SETLKW waits for others;
+    F_OFD_SETLK raises BlockingIOError where another has it locked. kind: F_RDLCK to use the group, F_WRLCK to remove
+    it."""
+    byte = int.from_bytes(hashlib.sha256(group.encode()).digest()[:6])
+    try:
+        fcntl.fcntl(users, command, _LOCK_FORMAT.pack(kind, os.SEEK_SET, byte, 1, 0))
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        # A kernel without these locks, as that of a sandbox. The whole file is locked: while a process uses any group,
+        # no other process removes any.
+        fcntl.flock(users, fcntl.LOCK_SH if kind == fcntl.F_RDLCK else fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _is_idle(users: int, group: str) -> bool:
+    """Whether no process uses the group. Then none begins to before `users` is closed."""
+    try:
+        _lock(users, group, fcntl.F_OFD_SETLK, fcntl.F_WRLCK)
+    except BlockingIOError:
+        return False
+    return True
+
+
 def _is_at(descriptor: int, path: Path) -> bool:
     """Whether the open file is still the one at this path."""
     try:
@@ -269,7 +306,7 @@ def _is_at(descriptor: int, path: Path) -> bool:
 
 def _files(folder: Path) -> list[Path]:
     try:
-        return [Path(entry.path) for entry in os.scandir(folder) if entry.name != USERS]
+        return [Path(entry.path) for entry in os.scandir(folder)]
     except FileNotFoundError:
         return []
 
@@ -295,7 +332,7 @@ def _size_of(path: Path) -> int:
 
 def _used_last_ns(folder: Path) -> int:
     try:
-        return (folder / USERS).stat().st_mtime_ns
+        return folder.stat().st_mtime_ns
     except FileNotFoundError:
         return 0
 

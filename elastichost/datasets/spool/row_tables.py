@@ -34,7 +34,8 @@ class RowTables:
     """Makes tables of what an iterable yields.
 
     title: names the rows in messages. first_rows: number of rows whose types decide the schema, if they are dicts; of
-    tables the first one decides. schema: of the columns; None: inferred."""
+    tables the first one with rows decides, or an Arrow table without rows whose columns all have types. schema: of the
+    columns; None: inferred."""
 
     def __init__(self, title: str, first_rows: int, schema: pa.Schema | None = None) -> None:
         self._title, self._first_rows = title, first_rows
@@ -48,6 +49,8 @@ class RowTables:
         the row, which counts from 0."""
         for block in self._blocks(items):
             table = self._of_rows(block) if isinstance(block, list) else self._of_columns(block)
+            if table is None:
+                continue
             self._rows += table.num_rows
             yield table
 
@@ -123,10 +126,14 @@ class RowTables:
         at = first_misfit(values if column is None else column, lambda part: self._fits(part, expected))
         told = f"is not {type_words(expected)}"
         if not self._is_given:
-            told += f", as the first {self._decided_by:,} rows"
+            told += f", as {self._deciders}"
             if pa.types.is_null(expected):
                 told = f"comes late: the first {self._decided_by:,} rows have no value, so this column has no type"
         raise self._misfit(name, values if column is None else column, at, told)
+
+    @property
+    def _deciders(self) -> str:
+        return f"the first {self._decided_by:,} rows" if self._decided_by else "the first table"
 
     @staticmethod
     def _fits(values: Any, expected: pa.DataType) -> bool:
@@ -146,12 +153,14 @@ class RowTables:
 
     # --- tables and frames ----------------------------------------------------------------------------------
 
-    def _of_columns(self, item: Any) -> pa.Table:
+    def _of_columns(self, item: Any) -> pa.Table | None:
+        """None: it has no rows, and no schema follows from it."""
         if _is_frame(item):
             if not item.columns.is_unique:
                 raise self._twice(next(name for name in item.columns if list(item.columns).count(name) > 1))
             columns: dict[str, Any] = {name: item[name].reset_index(drop=True) for name in item.columns}
             rows = len(item)
+            is_typed = rows > 0  # else its columns are of objects or of numbers, whatever rows would hold
         else:
             table = _arrow_table(item)
             for name in table.column_names:
@@ -159,6 +168,9 @@ class RowTables:
                     raise self._twice(name)
             columns = dict(zip(table.column_names, table.columns, strict=True))
             rows = table.num_rows
+            is_typed = rows > 0 or not any(map(pa.types.is_null, table.schema.types))
+        if self._schema is None and not is_typed:
+            return None
         if self._schema is not None:
             for name in columns:
                 if name not in self._schema.names:
@@ -186,10 +198,10 @@ class RowTables:
     def _refuse_column(self, name: Any, row: int) -> None:
         assert self._schema is not None or not isinstance(name, str)
         names = [] if self._schema is None else self._schema.names
-        owners = "the schema" if self._is_given else f"the first {self._decided_by:,} rows"
+        owners = "the schema" if self._is_given else self._deciders
         raise DataError(
             f"{self._title}: row {row:,} (rows count from 0) has a column {name!r}, which {owners} "
-            f"{'has' if self._is_given else 'have'} not{did_you_mean(str(name), names)}",
+            f"{'have' if self._decided_by else 'has'} not{did_you_mean(str(name), names)}",
             hint="leave it out, or give the types of all columns: eh.from_iterable(..., schema=pa.schema([...]))",
         )
 

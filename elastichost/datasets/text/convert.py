@@ -280,9 +280,8 @@ class _Conversion:
             list_delimiter=self._list_delimiter,
         )
         lines = text.count(b"\n") + (not text.endswith(b"\n"))
-        table = read_block(
-            np.frombuffer(text, dtype=np.uint8), lines, block, BadRowLog(lines), lambda row: f"{self.source}: row {row}"
-        )
+        data = np.frombuffer(text, dtype=np.uint8)
+        table = read_block(data, lines, block, BadRowLog(lines), lambda row: f"{self.source}: line {row + 2}")
         types = {
             name: CONVERT_TYPES[self._types[name]] if name in self._types else _infer_type(table.column(name))
             for name in header

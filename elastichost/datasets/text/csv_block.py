@@ -19,7 +19,7 @@ __all__ = ["FALSE", "TRUE", "BlockFormat", "are_booleans", "read_block"]
 
 INTEGER = re.compile(r"-?[0-9]+")
 TRUE, FALSE = ("true", "True", "TRUE"), ("false", "False", "FALSE")
-QUOTE = b'"'
+CARRIAGE_RETURN = b"\r"
 QUESTION_MARK = np.uint8(ord("?"))
 LINE_FEED = np.uint8(ord("\n"))
 
@@ -49,7 +49,8 @@ def read_block(
     """A table of `lines` rows, with nulls where a line has a wrong number of fields or a value has a wrong type.
 
     An empty field is null; a quoted empty field is an empty string. Bad rows are added to `log`, with the place
-    `locate(row)`. Raises DataError when a quoted field holds a line break, because its lines are not rows then.
+    `locate(row)`. Raises DataError when a quoted field holds a line break, or a line a carriage return, because lines
+    are not rows then.
     """
     scalar_types = {name: pa.string() if pa.types.is_list(kind) else kind for name, kind in block.types.items()}
     ragged: dict[int, tuple[int, int]] = {}
@@ -153,12 +154,21 @@ def _open_gaps(
 
 
 def _line_break_error(data: npt.NDArray[np.uint8], block: BlockFormat, locate: Callable[[int], str]) -> DataError:
+    """The error of the first line that is not one row: a field that is not closed joins it to the next line, and a
+    carriage return, which ends a row as a line feed does, cuts it."""
+    begin = b"(?:^|" + re.escape(block.delimiter.encode()) + b")"  # other quotes are characters as any
+    quoted_field = re.compile(begin + rb'"[^"]*(?:""[^"]*)*("|\Z)')
     where = locate(0)
-    if block.quoted:
-        for row, line in enumerate(data.tobytes().split(b"\n")):
-            if line.count(QUOTE) % 2:
-                where = locate(row)
-                break
+    for row, line in enumerate(data.tobytes().split(b"\n")):
+        text = line.removesuffix(CARRIAGE_RETURN)
+        if CARRIAGE_RETURN in (quoted_field.sub(b"", text) if block.quoted else text):
+            return DataError(
+                f"{locate(row)}: a carriage return stands within the line, outside of quotes",
+                hint="a carriage return may only stand before a line feed: write the file without it, or as Parquet",
+            )
+        if block.quoted and any(not field[1] for field in quoted_field.finditer(text)):
+            where = locate(row)
+            break
     return DataError(
         f"{where}: a quoted field is not closed before the end of its line",
         hint="line breaks inside of quoted fields are not supported: write the file without them, or as Parquet",

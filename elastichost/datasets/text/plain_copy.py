@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
+import weakref
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -19,7 +20,7 @@ from elastichost.datasets.sources.single_requests import BEFORE_RUN, RequestPoli
 from elastichost.errors import DataError
 from elastichost.human_readable import mib
 
-__all__ = ["plain_copy"]
+__all__ = ["PlainCopies"]
 
 PIECE_BYTES = 1 << 20  # of a request
 MOST_INFLATED_BYTES = 16 << 20  # that are held at one time
@@ -28,29 +29,44 @@ NAME = "plain"
 GZIP_BITS = 31  # of zlib: a gzip header, the largest window
 
 
-def plain_copy(file: FileStamp, environ: Mapping[str, str], waiting: RequestPolicy = BEFORE_RUN) -> FileStamp:
-    """The stamp of the plain copy, which no other process removes while this one lives. Raises DataError when the file
-    is damaged, or when there is no room for the copy."""
-    path = cache_directory(environ) / "text"
-    # of a file that does not say when it was changed, a copy of an earlier process may be of other content
-    version = str(file.modified_ns) if file.has_version else f"of process {os.getpid()} at {time.time_ns()}"
-    group = hashlib.sha256(f"{file.path}\0{file.size_bytes}\0{version}".encode()).hexdigest()[:32]
-    try:
-        directory = BoundedDirectory(path, None)
-        directory.use(group)
-        while not (path / group / NAME).exists():
-            claim = directory.claim(group, NAME)
-            if claim is None:  # another process makes it
-                waiting.pause(LOOK_S)
-                continue
-            try:
-                if not (path / group / NAME).exists():
-                    _make(directory, claim, file, waiting)
-            finally:
-                claim.release()
-    except OSError as error:
-        raise _no_room(file, path, error.strerror or str(error)) from error
-    return stamp(str(path / group / NAME))
+class PlainCopies:
+    """The plain copies that one decoder reads. While this object lives, no other process removes them for lack of room.
+    One descriptor keeps all of them, however many there are."""
+
+    def __init__(self, environ: Mapping[str, str], waiting: RequestPolicy = BEFORE_RUN) -> None:
+        self._path, self._waiting = cache_directory(environ) / "text", waiting
+        self._open: BoundedDirectory | None = None
+
+    def copy_of(self, file: FileStamp) -> FileStamp:
+        """The stamp of the plain copy of a compressed file, which is made where it is absent. Raises DataError when the
+        file is damaged, or when there is no room for the copy."""
+        # of a file that does not say when it was changed, a copy of an earlier process may be of other content
+        version = str(file.modified_ns) if file.has_version else f"of process {os.getpid()} at {time.time_ns()}"
+        group = hashlib.sha256(f"{file.path}\0{file.size_bytes}\0{version}".encode()).hexdigest()[:32]
+        copy = self._path / group / NAME
+        try:
+            directory = self._opened()
+            directory.use(group)
+            while not copy.exists():
+                claim = directory.claim(group, NAME)
+                if claim is None:  # another process makes it
+                    self._waiting.pause(LOOK_S)
+                    continue
+                try:
+                    if not copy.exists():
+                        _make(directory, claim, file, self._waiting)
+                finally:
+                    claim.release()
+        except OSError as error:
+            raise _no_room(file, self._path, error.strerror or str(error)) from error
+        return stamp(str(copy))
+
+    def _opened(self) -> BoundedDirectory:
+        if self._open is None:
+            self._open = BoundedDirectory(self._path, None)
+            # Nothing ends a decoder (see `Decoder`): its descriptor is closed when it is gone, and this object with it.
+            weakref.finalize(self, self._open.close)
+        return self._open
 
 
 def _make(directory: BoundedDirectory, claim: Claim, file: FileStamp, waiting: RequestPolicy) -> None:

@@ -36,7 +36,7 @@ from elastichost.datasets.sources.transports.addressed_file import AddressedFile
 from elastichost.datasets.tabular import nan_warnings
 from elastichost.datasets.text.first_lines import TextBegin, remote_begins
 from elastichost.datasets.text.line_index import TextIndex, index_text_file, line_end, read_first_line
-from elastichost.datasets.text.plain_copy import plain_copy
+from elastichost.datasets.text.plain_copy import PlainCopies
 from elastichost.errors import DataError, SourceGoneError
 from elastichost.specs import KeyKind, TableSpec
 
@@ -95,7 +95,7 @@ class TextDecoder:
     ) -> None:
         self._settings, self._connections, self._waiting = settings, connections, waiting
         self._format = line_format
-        self._environ = environ
+        self._environ, self._copies = environ, PlainCopies(environ, waiting)
         self._files: tuple[_TextFile, ...] = ()
         self._units: tuple[Unit, ...] = ()
 
@@ -190,7 +190,7 @@ class TextDecoder:
             problems.append(f'{path}: is a Parquet file; set data.format = "parquet"')
             return None, None
         if is_url(path) and first_line.startswith(GZIP_MAGIC):
-            file_stamp = plain_copy(file_stamp, self._environ, self._waiting)
+            file_stamp = self._copies.copy_of(file_stamp)
             first_line = read_first_line(file_stamp, self._waiting)
         if compressed := gzip_problem(path, first_line, self._format.name, self._settings.csv_types):
             problems.append(compressed)

@@ -112,6 +112,20 @@ def test_words_for_true_and_false_are_a_label_and_ids(elastichost: Elastichost, 
     assert (data.label, data.categorical, data.csv.types) == ("clicked", ("user_id", "is_new"), {"user_id": "int"})
 
 
+def test_the_numbers_of_rows_that_pandas_writes_are_left_out(elastichost: Elastichost, tmp_path: Path) -> None:
+    """Their column has no name, and a job file names columns."""
+    rows = "".join(f"{number},{number % 2},{number % 7},{0.5 * number}\n" for number in range(40))
+    (tmp_path / "clicks.csv").write_text(f",clicked,user,x\n{rows}")
+    outcome = elastichost("init", "clicks.csv", "--label", "clicked")
+    assert outcome.code == 0, outcome.stderr
+    assert '#   ""       left out: has no name' in outcome.stdout
+    assert "36 samples, and 4 to test with" in outcome.stderr
+    (tmp_path / "job.toml").write_text(outcome.stdout)
+    data = load_job(tmp_path / "job.toml").data
+    assert (data.categorical, data.dense) == (("user",), ("x",))
+    assert "its columns: clicked, user, x" in elastichost("init", "clicks.csv").stderr
+
+
 def test_a_criteo_file_needs_no_label(elastichost: Elastichost, tmp_path: Path) -> None:
     line = "\t".join(["1"] + ["2"] * 13 + ["68fd1e64"] * 26)
     (tmp_path / "day_0").write_text(f"{line}\n" * 50)

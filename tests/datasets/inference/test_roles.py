@@ -72,3 +72,12 @@ def test_labels_that_are_none_name_the_columns_that_could_be() -> None:
 def test_a_label_that_is_missing_may_be_misspelt() -> None:
     with pytest.raises(DataError, match="no column 'clickd'; did you mean \"clicked\""):
         roles_of((LABEL,), "clickd", "clicks.csv")
+
+
+def test_a_column_without_a_name_is_left_out() -> None:
+    numbers = ColumnFacts("", "int", 2, 0, 2, 0.0, 0.5, 1.0, ("0", "1"))
+    assert roles_of((numbers, LABEL), "clicked", "f")[0].use == "left out"
+    assert refused(ColumnFacts("y", "string", 9, 0, 2), numbers, LABEL).hint == "columns with 0 and 1: clicked"
+    with pytest.raises(DataError) as caught:
+        roles_of((numbers, LABEL), "y", "clicks.csv")
+    assert caught.value.hint == "its columns: clicked"

@@ -90,6 +90,45 @@ def test_lines_with_too_many_fields_are_left_out(tmp_path: Path) -> None:
     assert read_sample(path).table.column("item").to_pylist() == [7, 6]
 
 
+@pytest.mark.parametrize("end", [b"\n\n", b"\r\n\r\n", b"\n\r\n\n", b""], ids=repr)
+def test_empty_lines_at_the_end_are_no_rows(tmp_path: Path, end: bytes) -> None:
+    path = tmp_path / "clicks.csv"
+    path.write_bytes(b"clicked,item\n1,7\n0,8" + end)
+    found = read_sample(path)
+    assert (found.rows, found.text_types) == (2, {"clicked": "int", "item": "int"})
+    assert found.table.to_pydict() == {"clicked": [1, 0], "item": [7, 8]}
+
+
+def test_empty_lines_at_the_end_of_a_part_of_a_file_are_no_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "clicks.csv"
+    path.write_text("clicked,item\n1,7\n0,8\n" + "\n" * 100)
+    monkeypatch.setattr(module, "TEXT_BYTES", 50)
+    assert read_sample(path).table.column("item").to_pylist() == [7, 8]
+
+
+def test_quoted_fields_and_empty_lines_before_the_last_row_stay(tmp_path: Path) -> None:
+    path = tmp_path / "clicks.csv"
+    path.write_bytes(b'clicked,item\n1,"a\r"\n\n0,"b\r"\n\n')
+    assert read_sample(path).table.column("item").to_pylist() == ["a\r", None, "b\r"]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"a,b\n1,2,3\n4,5,6\n", "line 2: 3 fields where 2 are expected; none of the rows"),
+        (b"a,b\n1,\xff\n4,\xff\n", "line 2, column 'b': .* is not UTF-8 text; none of the rows"),
+    ],
+)
+def test_a_file_without_a_good_row_names_the_first_bad_one(tmp_path: Path, content: bytes, said: str) -> None:
+    path = tmp_path / "clicks.csv"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=said) as caught:
+        read_sample(path)
+    assert "each row needs 2 fields" in caught.value.hint and "row.names = FALSE" in caught.value.hint
+
+
 def test_a_parquet_file_is_read_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "clicks.parquet"
     pq.write_table(pa.table({"item": list(range(1000))}), path, row_group_size=100)
@@ -108,7 +147,13 @@ def test_criteo_files_are_known_by_their_fields(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(b"", "empty"), (b"clicked,item\n", "no rows"), (b"\xff\xfe\x00,a\n1,2\n", "not UTF-8"), (b"PAR1xx", "Parquet")],
+    [
+        (b"", "empty"),
+        (b"clicked,item\n\n\r\n", "no rows"),
+        (b"clicked,item\n", "no rows"),
+        (b"\xff\xfe\x00,a\n1,2\n", "not UTF-8"),
+        (b"PAR1xx", "Parquet"),
+    ],
 )
 def test_files_that_cannot_be_read(tmp_path: Path, content: bytes, message: str) -> None:
     path = tmp_path / "clicks.csv"

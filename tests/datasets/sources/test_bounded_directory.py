@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import signal
 import subprocess
@@ -155,14 +157,12 @@ def test_groups_that_nobody_uses_make_room_and_those_in_use_stay(tmp_path: Path)
         directory = BoundedDirectory(tmp_path, 1000)
         assert made(directory, group, "x", 300)
         directory.close()
-    os.utime(tmp_path / "older" / ".users", (1, 1))
+    os.utime(tmp_path / "older", (1, 1))
     with other(tmp_path, 1000, "used", "use"):
         directory = BoundedDirectory(tmp_path, 1000)
         assert made(directory, "new", "y", 400)
         assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["new", "old", "used"]
-        directory._recount_s = 0.0
-        assert made(directory, "new", "z", 300)
-        directory._recount_s = 0.0
+        assert made(directory, "new", "z", 300), "room is made as often as it is wanted"
         assert not made(directory, "new", "w", 100), "what is in use is not removed"
         assert content_of(directory, "used", "x") == b"x" * 300
 
@@ -222,3 +222,49 @@ def test_clearing_removes_what_no_process_uses(tmp_path: Path) -> None:
         assert (tmp_path / "used" / "file").exists()
     assert BoundedDirectory(tmp_path, None).clear() == 1000
     assert BoundedDirectory(tmp_path, None).used_bytes == 0
+
+
+def descriptors_of(folder: Path) -> int:
+    """The number of descriptors that this process has of files in a folder."""
+    own = Path("/proc/self/fd")
+    return sum(folder in (own / name).resolve().parents for name in os.listdir(own))
+
+
+def test_one_descriptor_keeps_any_number_of_groups(tmp_path: Path) -> None:
+    directory = BoundedDirectory(tmp_path, 10_000)
+    for number in range(100):
+        assert made(directory, str(number), "x", 10)
+    assert descriptors_of(tmp_path) == 1
+    assert BoundedDirectory(tmp_path, None).clear() == 0
+    directory.close()
+    assert descriptors_of(tmp_path) == 0
+    assert BoundedDirectory(tmp_path, None).clear() == 1000
+
+
+def test_a_process_that_was_forked_keeps_the_groups_of_its_parent(tmp_path: Path) -> None:
+    directory = BoundedDirectory(tmp_path, 10_000)
+    assert made(directory, "group", "x", 1000)
+    assert directory._users is not None
+    with subprocess.Popen(["sleep", "600"], pass_fds=[directory._users]) as child:
+        directory.close()
+        assert BoundedDirectory(tmp_path, None).clear() == 0
+        child.kill()
+    assert BoundedDirectory(tmp_path, None).clear() == 1000
+
+
+def test_where_the_kernel_locks_whole_files_only_all_groups_stay_while_one_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> bytes:
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr(fcntl, "fcntl", refused)
+    for group in ("idle", "used"):
+        directory = BoundedDirectory(tmp_path, 10_000)
+        assert made(directory, group, "x", 1000)
+        directory.close()
+    holder = BoundedDirectory(tmp_path, 10_000)
+    holder.use("used")
+    assert BoundedDirectory(tmp_path, None).clear() == 0
+    holder.close()
+    assert BoundedDirectory(tmp_path, None).clear() == 2000

@@ -56,6 +56,26 @@ def test_tables_batches_and_frames_take_the_types_of_the_first() -> None:
     assert table.to_pydict() == {"y": [1, 2, 3, None, 4], "c": ["a", "b", "b", None, None]}
 
 
+def test_tables_without_rows_and_types_decide_nothing() -> None:
+    frame = pd.DataFrame({"item": ["a", "b"], "x": [0.5, 1.5]})
+    none = pd.DataFrame({"item": pd.Series([], dtype=object), "x": pd.Series([], dtype="int64")})
+    for empty in (none, pd.DataFrame(), pa.Table.from_pandas(none)):
+        table = whole([empty, empty, frame, none])
+        assert table.schema == whole([frame]).schema
+        assert table.to_pydict() == {"item": ["a", "b"], "x": [0.5, 1.5]}
+        assert tables_of([empty]) == []
+
+
+def test_an_arrow_table_without_rows_decides_if_it_has_types() -> None:
+    empty = pa.table({"item": pa.array([], pa.string())})
+    table = whole([empty, pa.table({"item": pa.nulls(1)}), {"item": "a"}])
+    assert table.to_pydict() == {"item": [None, "a"]}
+    with pytest.raises(DataError, match=r"column 'item': 7 \(int\) is not string, as the first table"):
+        tables_of([empty, {"item": 7}])
+    with pytest.raises(DataError, match="has a column 'itam', which the first table has not"):
+        tables_of([empty, {"itam": "a"}])
+
+
 def test_a_stream_is_read_batch_by_batch_and_an_array_is_no_table() -> None:
     reader = pa.table({"y": [1, 2]}).to_reader(max_chunksize=1)
     assert not is_tabular(reader)
