@@ -68,10 +68,12 @@ def _some(written: int) -> int:
     return written
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Replaces the file by one with this content, by renaming. Raises OSError; the file is then as before, and the
-    incomplete new file is deleted, so that it takes no space."""
-    making = path.with_name(f".{path.name}.new")
+def write_atomically(path: Path, content: bytes, *, has_several_writers: bool = False) -> None:
+    """Replaces the file by one with this content, by renaming. has_several_writers: several processes may write it at
+    the same time; each gives its new file a name of its own, and one that is killed leaves it behind. Raises OSError;
+    the file is then as before, and the incomplete new file is deleted, so that it takes no space."""
+    writer = f".{os.getpid()}" if has_several_writers else ""
+    making = path.with_name(f".{path.name}{writer}.new")
     try:
         with making.open("wb") as file:
             file.write(content)

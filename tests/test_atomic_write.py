@@ -52,5 +52,24 @@ def test_a_failed_replacement_keeps_the_old_file_and_leaves_no_other(tmp_path: P
     assert os.listdir(tmp_path) == ["status.json"]
 
 
+def test_two_processes_may_replace_a_file_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "answers"
+    replace, own_pid = Path.replace, os.getpid()
+
+    def replace_after_the_other(made: Path, target: Path) -> Path:
+        """Another process writes the file before this one renames its own."""
+        monkeypatch.setattr(Path, "replace", replace)
+        with monkeypatch.context() as other_process:
+            other_process.setattr(os, "getpid", lambda: own_pid + 1)
+            write_atomically(path, b"other", has_several_writers=True)
+        assert path.read_bytes() == b"other"
+        return replace(made, target)
+
+    monkeypatch.setattr(Path, "replace", replace_after_the_other)
+    write_atomically(path, b"own", has_several_writers=True)
+    assert path.read_bytes() == b"own"
+    assert os.listdir(tmp_path) == ["answers"]
+
+
 def test_the_file_system_is_named(tmp_path: Path) -> None:
     assert "the file system at /" in space_words(tmp_path)

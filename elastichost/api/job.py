@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin
 
 import tomli_w
 
@@ -65,14 +65,16 @@ class Job:
         return cls(load_job(path))
 
     def with_settings(self, **sections: Settings) -> Job:
-        """The job with some settings changed: `job.with_settings(train={"epochs": 2})`. Raises ConfigError."""
+        """The job with some settings changed one by one, as `--set` changes them:
+        `job.with_settings(train={"optimizer_rows": {"lr": 0.1}})` keeps the name of the optimizer. `model.args`,
+        `data.csv.types` and `evaluate.better`, whose keys are your own, are replaced. Raises ConfigError."""
         _check_names(sections, *JobSpec.model_fields)
         raw = given(self.spec)
         rows = dict(self.rows)
         for name, section in sections.items():
             changed, more = _data_of(section) if name == "data" else (_plain(name, section), {})
             rows = {split: one for split, one in rows.items() if name != "data" or split not in changed} | more
-            raw[name] = {**raw.get(name, {}), **changed}
+            raw[name] = _with_changes(raw.get(name, {}), changed, JobSpec.model_fields[name].annotation)
         return Job(make_job(raw, Path.cwd(), "the job", environ={}), self.model_function, rows)
 
     def to_toml(self) -> str:
@@ -86,6 +88,21 @@ class Job:
 
     def _repr_html_(self) -> str:
         return html_page(repr(self)[1:-1], {}, tomli_w.dumps(given(self.spec)))
+
+
+def _with_changes(before: Any, change: Any, kind: Any) -> Any:
+    """A value with a change. kind: its type. A section changes setting by setting, and a mapping of sections (`tables`)
+    section by section. Any other value is replaced, also a mapping with keys of the user's own (`model.args`)."""
+    kinds = (kind, *get_args(kind))
+    section = next((one for one in kinds if isinstance(one, type) and issubclass(one, Section)), None)
+    if section is None or not isinstance(before, Mapping) or not isinstance(change, Mapping):
+        return change
+    after = dict(before)
+    fields = {key: one.annotation for key, one in section.model_fields.items()}
+    for key, value in change.items():
+        within = section if get_origin(kind) is dict else fields.get(key)
+        after[key] = _with_changes(before.get(key), value, within)
+    return after
 
 
 def _data_of(data: Any) -> tuple[dict[str, Any], dict[Split, PythonRows]]:

@@ -59,7 +59,7 @@ def train(
     of experiment loggers, as ["tensorboard", eh.loggers.MLflow(experiment="ctr")]. callbacks: called with what happens.
     progress: whether to show it; None: on a terminal and in a notebook. dir: the directory of the run; default:
     `runs/<name>-<UTC>-<id>`. start_from: a run or checkpoint whose rows and weights the run begins with. sections:
-    further settings, as `train={"epochs": 2}`; with `job` they change its settings.
+    further settings, as `train={"epochs": 2}`; with `job` they change its settings one by one (`Job.with_settings`).
 
     Sections: job, train, evaluate, resources, checkpoint, supervision, logging, tuner, emulate; their settings are
     those of the job file (`docs/reference/job-file.md`, or `elastichost config schema`).

@@ -145,12 +145,10 @@ def serve(
     as_json: AsJson = False,
 ) -> None:
     """Answer requests for scores over HTTP: POST /predict."""
-    if missing := [name for name in ("starlette", "uvicorn") if find_spec(name) is None]:
-        are = "are" if len(missing) > 1 else "is"
-        raise PreflightError(f"{' and '.join(missing)} {are} not installed", hint="pip install 'elastichost[serve]'")
+    _check_is_installed()
     progress_console().print("loading the model (takes a few seconds)", style="dim")
     from elastichost.serving.server import serve as serve_export
-    from elastichost.serving.settings import MIB, ServeSettings
+    from elastichost.serving.settings import BUFFERED_BYTES, MIB, ServeSettings
 
     def announce(address: str, export: LoadedExport) -> None:
         if as_json:
@@ -167,6 +165,7 @@ def serve(
         max_body_bytes=max_body_mib * MIB,
         max_request_rows=max_rows,
         queue_requests=queue,
+        buffered_bytes=max(BUFFERED_BYTES, 2 * max_body_mib * MIB),  # one body arrives while another is scored
         max_delay_s=max_delay_ms / 1000,
         header_timeout_s=min(timeout_s, 10.0),
         body_timeout_s=timeout_s,
@@ -174,3 +173,10 @@ def serve(
         refuse_nulls=refuse_nulls,
     )
     serve_export(settings, announce)
+
+
+def _check_is_installed() -> None:
+    """Raises PreflightError when the packages of the extra `serve` are missing."""
+    if missing := [name for name in ("starlette", "uvicorn") if find_spec(name) is None]:
+        are = "are" if len(missing) > 1 else "is"
+        raise PreflightError(f"{' and '.join(missing)} {are} not installed", hint="pip install 'elastichost[serve]'")

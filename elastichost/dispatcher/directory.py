@@ -19,7 +19,7 @@ from typing import TypeVar
 
 import msgspec
 
-from elastichost.atomic_write import write_atomically
+from elastichost.atomic_write import cause_words, write_atomically
 from elastichost.config.job import JobSpec, load_job
 from elastichost.dispatcher.facts import HOST_FILE, JOB_FILE, HostStatus, JobRequest, JobStatus
 from elastichost.dispatcher.options import AskedOptions
@@ -117,10 +117,17 @@ class HostDirectory:
 
     def own_folder(self, name: str, job_toml: str) -> Path:
         """Returns the folder of a job, and creates it if it is missing. The caller has checked that no job of this name
-        was submitted here: an earlier dispatcher may have been killed between the folder and the queue."""
+        was submitted here: an earlier dispatcher may have been killed between the folder and the queue. Raises
+        PreflightError when it cannot be written."""
         folder = self.path / "jobs" / name
-        folder.mkdir(mode=0o700, exist_ok=True)
-        write_atomically(folder / JOB_FILE, job_toml.encode())
+        try:
+            folder.mkdir(mode=0o700, exist_ok=True)
+            write_atomically(folder / JOB_FILE, job_toml.encode())
+        except OSError as error:
+            raise PreflightError(
+                f"the folder {folder} of a job cannot be written: {cause_words(error)}",
+                hint=f"free some space or make it writable, then continue: elastichost search --resume {self.path}",
+            ) from error
         return folder
 
     def write_status(self, status: HostStatus) -> None:

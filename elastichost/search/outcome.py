@@ -88,7 +88,8 @@ def outcome_of(
 
 
 def write_outcome(directory: Path, outcome: SearchOutcome, settings: SearchSettings, job: JobSpec) -> None:
-    """Writes `trials.csv`, and `best.toml`: the job with the values of the best trial, which trains unedited."""
+    """Writes `trials.csv`, and `best.toml`: the job with the values of the best trial, which trains unedited. Raises
+    OSError; each file is then as before or new."""
     paths = [parameter.path for parameter in settings.parameters]
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")

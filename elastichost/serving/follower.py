@@ -12,7 +12,7 @@ import logging
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from elastichost.atomic_write import write_atomically
+from elastichost.atomic_write import cause_words, write_atomically
 from elastichost.errors import ElastichostError
 from elastichost.serving.loaded_export import DirectoryVersion, LoadedExport, load_export, version_of
 from elastichost.serving.settings import ServeSettings
@@ -32,11 +32,21 @@ def first_export(settings: ServeSettings) -> LoadedExport:
     try:
         return load_export(Path(settings.directory), refuse_nulls=settings.refuse_nulls)
     except ElastichostError:
-        answers = Path(settings.answers_file)
-        if not settings.answers_file or not (directory := answers.read_text(encoding="utf-8")):
+        if not (directory := _directory_of_others(settings)):
             raise
         logger.error("%s does not load: %s is served, as by the other workers", settings.directory, directory)
         return load_export(Path(directory), refuse_nulls=settings.refuse_nulls)
+
+
+def _directory_of_others(settings: ServeSettings) -> str:
+    """The directory of the export that other worker processes serve; "": it is not known."""
+    if not settings.answers_file:
+        return ""
+    try:
+        return Path(settings.answers_file).read_text(encoding="utf-8")
+    except OSError as error:
+        logger.warning("%s cannot be read: %s", settings.answers_file, cause_words(error))
+        return ""
 
 
 class Follower:
@@ -88,12 +98,22 @@ class Follower:
             return
         self.export, self.problem, self._refused = found, "", None
         if self._settings.answers_file:
-            write_atomically(Path(self._settings.answers_file), str(found.directory).encode())
+            self._tell_workers(Path(self._settings.answers_file))
         self._telemetry.reloads += 1
         logger.info("export %s (%d samples) answers from now on", found.id, found.samples_trained)
 
     def close(self) -> None:
         self._thread.shutdown(wait=True)
+
+    def _tell_workers(self, answers: Path) -> None:
+        """Writes which export answers. A failure does not end this process, which has the export in memory: only worker
+        processes that start later may need the file."""
+        directory = str(self.export.directory)
+        try:
+            write_atomically(answers, directory.encode(), has_several_writers=True)
+        except OSError as error:
+            told = "%s cannot be written: %s; later worker processes do not find %s"
+            logger.warning(told, answers, cause_words(error), directory)
 
     def _report(self, problem: str) -> None:
         self.problem = problem

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-__all__ = ["MIB", "ServeSettings"]
+__all__ = ["BUFFERED_BYTES", "MIB", "ServeSettings"]
 
 MIB = 1 << 20
+BUFFERED_BYTES = 256 * MIB
 
 
 class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -19,7 +20,7 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     max_batch_rows     that the model scores at once; a single request may have more
     max_delay_s        a request waits this long for others; requests that come while the model works are joined anyway
     queue_requests     that wait for the model or are scored; more are refused with 503
-    buffered_bytes     of all bodies that are in memory; more are refused with 503
+    buffered_bytes     of all bodies that are in memory; more are refused with 503, also of one request
     header_timeout_s   in which a client must send the head of a request, and take the answer
     body_timeout_s     in which a client must send the body
     drain_s            in which requests are finished after SIGTERM
@@ -37,7 +38,7 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     max_batch_rows: int = 8192
     max_delay_s: float = 0.0
     queue_requests: int = 256
-    buffered_bytes: int = 256 * MIB
+    buffered_bytes: int = BUFFERED_BYTES
     max_connections: int = 2048
     header_timeout_s: float = 10.0
     body_timeout_s: float = 30.0

@@ -66,6 +66,55 @@ def test_settings_are_changed_one_by_one() -> None:
     assert job.spec.train.epochs == 2
 
 
+def test_settings_of_sections_within_sections_are_changed_one_by_one(tmp_path: Path) -> None:
+    path = tmp_path / "job.toml"
+    path.write_text(
+        '[model]\nbuild = "elastichost.models:dlrm"\nargs = { bottom = [8], top = [8, 1] }\n'
+        '[data]\nformat = "csv"\ntrain = "a.csv"\nlabel = "y"\ncategorical = ["user", "item"]\n'
+        'csv = { delimiter = ";", types = { user = "int", item = "int" } }\n'
+        '[tables.user]\ndim = 8\noptimizer = { name = "sgd", lr = 0.5 }\n'
+        '[train]\noptimizer_rows = { name = "adam", lr = 0.01, eps = 1e-6 }\nschedule = { warmup_samples = 100 }\n'
+    )
+    overrides = ["train.optimizer_rows.lr=0.1", "train.schedule.name=cosine", "data.csv.list_delimiter=,"]
+    changed = eh.Job.from_toml(path).with_settings(
+        train={"optimizer_rows": {"lr": 0.1}, "schedule": {"name": "cosine"}},
+        data={"csv": {"list_delimiter": ","}},
+        tables={"user": {"optimizer": {"lr": 0.25}}, "item": eh.Table(dim=4)},
+    )
+    assert changed.spec == load_job(path, [*overrides, "tables.user.optimizer.lr=0.25", "tables.item.dim=4"])
+    assert (changed.spec.train.optimizer_rows.name, changed.spec.train.optimizer_rows.lr) == ("adam", 0.1)
+    assert (changed.spec.tables["user"].dim, changed.spec.tables["item"].dim) == (8, 4)
+
+
+def test_tables_with_keys_of_the_user_are_replaced() -> None:
+    data = {**DATA, "train": "a.csv", "format": "csv", "csv": {"types": {"user": "int", "item": "int"}}}
+    evaluate = {"metrics": ["auc", "m.py:a", "m.py:b"], "better": {"m.py:a": "higher", "m.py:b": "lower"}}
+    job = eh.Job.of("elastichost.models:dlrm", data, model_args={"top": [8, 1]}, evaluate=evaluate)
+    changed = job.with_settings(
+        model={"args": {"bottom": [4]}},
+        data={"csv": {"types": {"item": "string"}}},
+        evaluate={"better": {"m.py:b": "higher"}},
+    ).spec
+    assert changed.model.args == {"bottom": [4]}
+    assert changed.data.csv.types == {"item": "string"}
+    assert changed.evaluate.better == {f"{Path.cwd()}/m.py:b": "higher"}
+    assert changed.model.build == "elastichost.models:dlrm"
+
+
+@pytest.mark.parametrize(
+    ("sections", "said"),
+    [
+        ({"train": {"optimizer_rows": {"lrr": 1.0}}}, 'did you mean "lr"'),
+        ({"train": {"optimizer_rows": 3}}, "allowed: a section"),
+        ({"train": {"optimizer": {"lr": 1.0}}}, "train.optimizer: unknown section"),
+    ],
+)
+def test_wrong_settings_within_sections_are_refused(sections: dict[str, dict[str, object]], said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        eh.Job.of("elastichost.models:dlrm", DATA).with_settings(**sections)
+    assert said in str(caught.value)
+
+
 def test_every_wrong_field_is_named_at_once() -> None:
     with pytest.raises(ConfigError) as caught:
         eh.Data(train=3, lable="clicked", limit_rows=-1)  # type: ignore[arg-type, call-arg]

@@ -49,3 +49,18 @@ def test_an_unknown_format_of_an_export_is_refused(elastichost: Elastichost, tmp
     outcome = elastichost("export", str(tmp_path), str(tmp_path / "model"), "--format", "onnx")
     assert outcome.code == 2
     assert "onnx" in outcome.stderr
+
+
+@pytest.mark.parametrize(("max_body_mib", "buffered_mib"), [(8, 256), (512, 1024)])
+def test_a_body_of_the_largest_size_has_room(
+    elastichost: Elastichost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, max_body_mib: int, buffered_mib: int
+) -> None:
+    """One that is alone on the server would be refused, because too many bodies are being received."""
+    from elastichost.serving import server
+    from elastichost.serving.settings import MIB, ServeSettings
+
+    given: list[ServeSettings] = []
+    monkeypatch.setattr(server, "serve", lambda settings, announce: given.append(settings))
+    assert elastichost("serve", str(tmp_path), "--max-body-mib", str(max_body_mib)).code == 0
+    [settings] = given
+    assert (settings.max_body_bytes, settings.buffered_bytes) == (max_body_mib * MIB, buffered_mib * MIB)

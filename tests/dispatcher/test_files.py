@@ -15,6 +15,7 @@ from elastichost.dispatcher.options import AskedOptions
 from elastichost.dispatcher.timeline import Moment, Timeline, read_timeline
 from elastichost.errors import ConfigError, PreflightError
 from tests.dispatcher.jobs import examined, request
+from tests.full_disk import file_limit
 
 JOB = JobStatus(job="a", state="running", run_dir="/r", cpu_cores=1.5, memory_bytes=7, charged_bytes=9, workers=2)
 
@@ -46,6 +47,15 @@ def test_a_folder_that_a_killed_dispatcher_left_is_taken_over(tmp_path: Path) ->
         folder = directory.own_folder("trial-000", text)
         assert (folder / "job.toml").read_text() == text
     assert [path.name for path in (tmp_path / "jobs").iterdir()] == ["trial-000"]
+    directory.close()
+
+
+def test_a_folder_that_cannot_be_written_is_an_error_that_says_how_to_continue(tmp_path: Path) -> None:
+    directory = HostDirectory.open(tmp_path)
+    wanted = rf"(?s)jobs/trial-000 of a job cannot be written: file too large.*free some space.*--resume {tmp_path}"
+    with file_limit(3), pytest.raises(PreflightError, match=wanted):
+        directory.own_folder("trial-000", "# a job")
+    assert (directory.own_folder("trial-000", "# a job") / "job.toml").read_text() == "# a job"
     directory.close()
 
 

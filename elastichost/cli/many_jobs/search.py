@@ -75,7 +75,11 @@ def search(
     ] = None,
     resume: Annotated[
         Path | None,
-        typer.Option("--resume", metavar="DIR", help="Continue the search in this directory; --trials may add some."),
+        typer.Option(
+            "--resume",
+            metavar="DIR",
+            help="Continue the search in this directory; --trials sets a new number of all trials.",
+        ),
     ] = None,
     policy: PolicyOption = "",
     policy_settings: PolicySettings = [],  # noqa: B006 typer copies it
@@ -190,7 +194,10 @@ def _search(
     options = replace(options, runs_under=options.directory, goes_on=True)
     with open_host_display(progress_console(), live=live) as display:
         observer = SearchObserver(
-            display.on_status, display.on_event, lambda one, all_: display.show(trial_line(one, all_))
+            display.on_status,
+            display.on_event,
+            on_trial=lambda one, all_: display.show(trial_line(one, all_)),
+            on_problem=lambda problem: display.show(Text(problem, style="yellow")),
         )
         outcome = run_search(settings, spec, options, found, observer)
     if as_json:

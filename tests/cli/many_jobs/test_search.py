@@ -5,12 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import typer
 
-from elastichost.cli.many_jobs.search import exit_code_of, show_outcome, trial_line
-from elastichost.dispatcher.options import AskedOptions
-from elastichost.search.outcome import outcome_of
+from elastichost.cli.many_jobs.search import _search, exit_code_of, show_outcome, trial_line
+from elastichost.dispatcher.options import AskedOptions, HostOptions
+from elastichost.resources import HostInventory
+from elastichost.search import run_search
+from elastichost.search.outcome import SearchOutcome, outcome_of
 from elastichost.search.settings import begin_directory
 from elastichost.search.trial_feed import StudyTrial
+from elastichost.tuner.colocation.policies import ColocationSettings
 from tests.cli.conftest import Elastichost
 from tests.search.conftest import job, settings_of
 
@@ -90,3 +94,19 @@ def test_exit_codes_and_the_next_step(capsys: pytest.CaptureFixture[str], tmp_pa
     show_outcome(failed)
     assert "all failed" in capsys.readouterr().out
     assert (exit_code_of(stopped), exit_code_of(failed)) == (75, 1)
+
+
+def test_a_problem_that_does_not_end_the_search_is_shown(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def search_on_a_full_disk(*arguments: object) -> SearchOutcome:
+        observer = arguments[-1]
+        assert isinstance(observer, run_search.SearchObserver)
+        observer.on_problem("trials.csv cannot be written")
+        return outcome_of(tmp_path, SETTINGS, DONE)
+
+    monkeypatch.setattr(run_search, "run_search", search_on_a_full_disk)
+    options = HostOptions(tmp_path, tmp_path, 1, ColocationSettings("exclusive"))
+    with pytest.raises(typer.Exit):
+        _search(SETTINGS, job(), options, HostInventory((0,), 1), live=False, as_json=True)
+    assert "trials.csv cannot be written" in capsys.readouterr().err
