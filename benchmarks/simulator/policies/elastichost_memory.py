@@ -20,11 +20,11 @@ __all__ = ["JobMemory", "MemoryOfJobs"]
 
 
 class JobMemory:
-    """The memory of one job. drops_rows: the forecast has decided to drop rows."""
+    """The memory of one job. margin: the factor on its estimates. drops_rows: the forecast has decided to drop rows."""
 
-    def __init__(self, known: Estimates, margins: ledger.Margins, *, drops: bool) -> None:
+    def __init__(self, known: Estimates, margin: float, *, drops: bool) -> None:
         self._state: MemoryState = begin(known)
-        self._known, self._margins, self._drops = known, margins, drops
+        self._known, self._margin, self._drops = known, margin, drops
         self._charge: ledger.Charge | None = None
         self._raised, self._ooms = 1.0, 0
         self.drops_rows = False
@@ -68,7 +68,7 @@ class JobMemory:
             self._raised *= ledger.oom_factor(estimate, peak)
             self._ooms = job.ooms
         estimate = int(self._raised * self._estimate(job, target))
-        admitted = round(estimate * ledger.margin(self._margins, job.features.family))
+        admitted = round(estimate * self._margin)
         before = self._charge or ledger.Charge(str(job.job), job.features.family, CPU, estimate, 0, 0)
         charge = msgspec.structs.replace(
             before, estimate_bytes=estimate, admitted_bytes=max(before.admitted_bytes, admitted)
@@ -103,7 +103,8 @@ class MemoryOfJobs:
 
     def begin(self, job: JobView, known: Estimates) -> None:
         """Begins a job with estimates from similar jobs."""
-        self._jobs[job.job] = JobMemory(known, self._margins, drops=self._drops)
+        margin = ledger.margin(self._margins, job.features.family)
+        self._jobs[job.job] = JobMemory(known, margin, drops=self._drops)
 
     def of(self, job: JobView) -> JobMemory:
         if job.job not in self._jobs:

@@ -91,10 +91,12 @@ class ElastichostPolicy:
         for job in view.jobs:
             if job.job not in self._jobs:
                 self._jobs[job.job] = self._begun(job, view.limits)
-            state = self._jobs[job.job]
-            for block in range(state.blocks, len(job.observations)):
+            state, blocks = self._jobs[job.job], len(job.observations)
+            if state.blocks == blocks and state.options is not None and state.options_for == job.running:
+                continue  # nothing new is known: of many jobs, this is true of most at an arrival
+            for block in range(state.blocks, blocks):
                 self._fold(job, state, block, view)
-            state.blocks = len(job.observations)
+            state.blocks = blocks
             self._update_options(job, state, view.limits)
 
     def decide(self, view: ClusterView, now_s: float) -> Mapping[int, Grant | None]:

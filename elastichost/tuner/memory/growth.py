@@ -24,6 +24,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from statistics import NormalDist
+from typing import NamedTuple
 
 import msgspec
 
@@ -49,7 +50,9 @@ LEAST_BETA, MOST_BETA = -3.0, 1.0
 RECENCY = 1.0  # a point at n has the weight (n / now)^RECENCY
 HORIZONS = (0.02, 0.15, 0.8)  # distances of the forecasts whose errors are stored, as shares of the trained samples
 KEPT_SCORES, PRIOR_SCORES = 24, 6  # number of stored errors, and of errors of a correct forecast that are added
+CORRECT_SCORES = tuple(NORMAL.inv_cdf(0.5 + (k + 0.5) / (2 * PRIOR_SCORES)) for k in range(PRIOR_SCORES))
 LEAST_SCALE, MOST_SCALE = 0.3, 2.0
+FASTEST_LOG = 100.0  # of a rate in bytes per sample; a prior of long ago has an error that makes it any number
 # Bounds of the error of a forecast's log. The lower one: the bytes of a row are a mean, and indexes grow in steps. The
 # upper one: after a jump of rates forecasts are less certain, but not arbitrary.
 LEAST_ERROR, MOST_ERROR = 0.05, 0.6
@@ -175,11 +178,17 @@ def _foresee(state: GrowthState, samples: int, made_bytes: float) -> GrowthState
 # --- the fit ----------------------------------------------------------------------------------------------------------
 
 
-def _fit(points: Sequence[tuple[float, float]], row_bytes: float, prior: GrowthPrior | None = None) -> _Fit | None:
-    """Fits the line to the intervals between points. None without two points and without a prior."""
-    if len(points) < 2 and prior is None:
-        return None
-    now = max(points[-1][0], 1.0)
+class _Intervals(NamedTuple):
+    """The k intervals between points, each of length k. xs: log(n / now) at the middle. ys: logs of the rates, in bytes
+    per sample. counts: new rows, and a half. ages: the weights of recency, (n / now)^RECENCY."""
+
+    xs: Sequence[float]
+    ys: Sequence[float]
+    counts: Sequence[float]
+    ages: Sequence[float]
+
+
+def _intervals(points: Sequence[tuple[float, float]], row_bytes: float, now: float) -> _Intervals:
     xs, ys, counts = list[float](), list[float](), list[float]()
     for (n0, y0), (n1, y1) in itertools.pairwise(points):
         made = y1 - y0
@@ -187,18 +196,28 @@ def _fit(points: Sequence[tuple[float, float]], row_bytes: float, prior: GrowthP
         # half a row is added, because an interval without new rows would have no logarithm
         ys.append(math.log((made + 0.5 * row_bytes) / (n1 - n0)))
         counts.append(made / row_bytes + 0.5)
+    return _Intervals(xs, ys, counts, [math.exp(RECENCY * x) for x in xs])
+
+
+def _fit(points: Sequence[tuple[float, float]], row_bytes: float, prior: GrowthPrior | None = None) -> _Fit | None:
+    """Fits the line to the intervals between points. None without two points and without a prior."""
+    if len(points) < 2 and prior is None:
+        return None
+    now = max(points[-1][0], 1.0)
+    seen = _intervals(points, row_bytes, now)
     sigma = PRIOR_SIGMA
     believed = _believed(prior, row_bytes, now)
     trust = 1.0 if prior is not None else 0.0
     level, slope, covariance = 0.0, 0.0, (0.0, 0.0, 0.0)
     for _ in range(3):
-        weights = [math.exp(RECENCY * x) / (sigma * sigma + 1.0 / count) for x, count in zip(xs, counts, strict=True)]
-        trust = _trust(believed, xs, ys, weights, sigma) if xs and believed is not None else trust
-        level, slope, covariance = _least_squares(xs, ys, weights, believed, trust)
-        sigma = _scatter(xs, ys, counts, level, slope)
-    recent = [y + 1.0 / math.sqrt(m) for x, y, m in zip(xs, ys, counts, strict=True) if x > -0.5] or ys[-1:]
+        noise = sigma * sigma
+        weights = [age / (noise + 1.0 / count) for age, count in zip(seen.ages, seen.counts, strict=True)]
+        trust = _trust(believed, seen, weights, sigma) if weights and believed is not None else trust
+        level, slope, covariance = _least_squares(seen, weights, believed, trust)
+        sigma = _scatter(seen, level, slope)
+    recent = [y + 1.0 / math.sqrt(m) for x, y, m in zip(*seen[:3], strict=True) if x > -0.5] or seen.ys[-1:]
     fastest = max(recent) if recent else level + 2 * math.sqrt(covariance[0])
-    return _Fit(level, slope, covariance, sigma, math.exp(fastest + sigma), trust)
+    return _Fit(level, slope, covariance, sigma, math.exp(min(fastest + sigma, FASTEST_LOG)), trust)
 
 
 class _Believed(msgspec.Struct, frozen=True):
@@ -218,14 +237,12 @@ def _believed(prior: GrowthPrior | None, row_bytes: float, now: float) -> _Belie
     return _Believed(math.log(PIVOT / now), log_rate, prior.log_rate_error, prior.beta - 1.0, prior.beta_error)
 
 
-def _trust(
-    believed: _Believed, xs: Sequence[float], ys: Sequence[float], weights: Sequence[float], sigma: float
-) -> float:
+def _trust(believed: _Believed, seen: _Intervals, weights: Sequence[float], sigma: float) -> float:
     """The weight of the prior: that of a Cauchy distribution, min(1, 2 / (1 + d^2)). d: distance between the mean
     observed log rate and the prior's value at the same x, in standard deviations of both."""
     total = sum(weights)
-    x = sum(w * one for w, one in zip(weights, xs, strict=True)) / total
-    y = sum(w * one for w, one in zip(weights, ys, strict=True)) / total
+    x = sum(w * one for w, one in zip(weights, seen.xs, strict=True)) / total
+    y = sum(w * one for w, one in zip(weights, seen.ys, strict=True)) / total
     away = x - believed.x
     error = believed.error**2 + (away * believed.slope_error) ** 2 + 1.0 / total + sigma**2
     distance = (y - believed.y - believed.slope * away) ** 2 / error
@@ -233,17 +250,20 @@ def _trust(
 
 
 def _least_squares(
-    xs: Sequence[float], ys: Sequence[float], weights: Sequence[float], believed: _Believed | None, trust: float
+    seen: _Intervals, weights: Sequence[float], believed: _Believed | None, trust: float
 ) -> tuple[float, float, tuple[float, float, float]]:
     """Returns level, slope and covariance by weighted least squares. The prior of the slope is one more observation of
     the slope; the prior of the rate is one more point."""
     precision = (1.0 - trust) / PRIOR_BETA_ERROR**2
     pull = precision * (PRIOR_BETA - 1.0)
-    s0 = sum(weights)
-    s1 = sum(w * x for w, x in zip(weights, xs, strict=True))
-    s2 = sum(w * x * x for w, x in zip(weights, xs, strict=True))
-    t0 = sum(w * y for w, y in zip(weights, ys, strict=True))
-    t1 = sum(w * x * y for w, x, y in zip(weights, xs, ys, strict=True))
+    s0 = s1 = s2 = t0 = t1 = 0.0
+    for w, x, y in zip(weights, seen.xs, seen.ys, strict=True):  # five sums in one walk: this is most of a fit
+        wx = w * x
+        s0 += w
+        s1 += wx
+        s2 += wx * x
+        t0 += w * y
+        t1 += wx * y
     if believed is not None:
         precision += trust / believed.slope_error**2
         pull += trust * believed.slope / believed.slope_error**2
@@ -258,13 +278,14 @@ def _least_squares(
     return level, bounded, (s2 / determinant, -s1 / determinant, s0 / determinant)
 
 
-def _scatter(xs: Sequence[float], ys: Sequence[float], counts: Sequence[float], level: float, slope: float) -> float:
+def _scatter(seen: _Intervals, level: float, slope: float) -> float:
     """Standard deviation of log rates around the line, beyond the Poisson error of their counts."""
     excess, total = PRIOR_SIGMA_WEIGHT * PRIOR_SIGMA**2, PRIOR_SIGMA_WEIGHT
-    for x, y, count in zip(xs, ys, counts, strict=True):
-        weight = math.exp(RECENCY * x)
-        excess += weight * max(0.0, (y - level - slope * x) ** 2 - 1.0 / count)
-        total += weight
+    for x, y, count, age in zip(*seen, strict=True):
+        beyond = (y - level - slope * x) ** 2 - 1.0 / count
+        if beyond > 0.0:
+            excess += age * beyond
+        total += age
     return math.sqrt(excess / total)
 
 
@@ -305,8 +326,7 @@ def _scale(state: GrowthState, share: float) -> float:
     of the scores of the nearest of HORIZONS, together with PRIOR_SCORES scores of a correct forecast, over Z90."""
     distances = [abs(math.log(max(share, 1e-6) / horizon)) for horizon in HORIZONS]
     scores = state.scores[distances.index(min(distances))]
-    prior = [NORMAL.inv_cdf(0.5 + (k + 0.5) / (2 * PRIOR_SCORES)) for k in range(PRIOR_SCORES)]
-    errors = sorted([abs(score) for score in scores] + prior)
+    errors = sorted((*map(abs, scores), *CORRECT_SCORES))
     rank = min(len(errors) - 1, math.ceil(0.9 * (len(errors) + 1)) - 1)
     return min(max(errors[rank] / Z90, LEAST_SCALE), MOST_SCALE)
 

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elastichost.tuner.memory.growth import (
+    GrowthPrior,
     GrowthState,
     RowForecast,
     chance_beyond,
@@ -46,6 +47,22 @@ def test_the_exponent_is_recovered_and_the_forecast_is_right(beta: float) -> Non
         assert found is not None
         assert found.median == pytest.approx(truth, rel=0.1)
         assert quantile(found, 0.05) < truth < quantile(found, 0.95)
+
+
+@given(
+    samples=st.integers(1, 10**15),
+    errors=st.tuples(st.floats(0.01, 3.0), st.floats(0.01, 1.0)),
+    ahead=st.integers(0, 10**12),
+)
+@settings(max_examples=examples(200), deadline=None)
+def test_a_prior_of_long_ago_gives_a_finite_forecast(samples: int, errors: tuple[float, float], ahead: int) -> None:
+    """Rows are restored late in a long run: the prior is all that is known, and it tells of much fewer samples."""
+    state = GrowthState(prior=GrowthPrior(-2.0, errors[0], 0.7, errors[1]))
+    for made in (2e9, 1e9):  # fewer than before
+        state = observe(state, samples, made, ROW)
+    found = forecast(state, samples + ahead)
+    assert found is not None
+    assert 0.0 <= found.median <= found.most < math.inf
 
 
 @given(
