@@ -26,6 +26,8 @@ from benchmarks.harness.aggregates import Interval
 from benchmarks.harness.aims import Aim
 from benchmarks.harness.benchmark import Benchmark, Figure, PairedFigure
 from benchmarks.harness.interleave import Rounds
+from benchmarks.harness.outcome import Outcome
+from benchmarks.harness.output import write_json
 from benchmarks.harness.runner import exit_code, print_outcomes, run, say
 from benchmarks.harness.training_run import EXAMPLES, train
 from benchmarks.models.plain_loop import train_plainly
@@ -33,7 +35,7 @@ from benchmarks.models.recall import Floats, recall_at
 from elastichost.config.job import load_job
 from elastichost.results.export import export
 
-__all__ = ["Case", "Quality", "benchmark_of", "main", "student_interval"]
+__all__ = ["Case", "Quality", "benchmark_of", "figures_of", "main", "student_interval"]
 
 PLAIN, RUN, SYNC = "plain loop", "elastichost", "elastichost, sync"
 LEAST_DIFFERENCE = -0.003  # of the means over seeds: a model that is worse by more than this has lost something
@@ -158,6 +160,22 @@ def _write_samples(folder: Path, seeds: int, rows: int) -> None:
         subprocess.run([*command, "--rows", str(rows), "--seed", str(seed)], check=True, stdout=subprocess.DEVNULL)
 
 
+def figures_of(outcomes: Sequence[Outcome[Quality]]) -> dict[str, object]:
+    """For each model: its figures by name and arm, the differences of a seed by name, and the verdicts on the aims."""
+    found: dict[str, object] = {}
+    for outcome in outcomes:
+        benchmark = outcome.benchmark
+        found[benchmark.case] = {
+            "figures": {
+                figure.name: {arm: outcome.figure(figure.name, arm) for arm in benchmark.arms}
+                for figure in benchmark.figures
+            },
+            "differences": {pair.name: outcome.pair(pair) for pair in benchmark.pairs},
+            "verdicts": [verdict.to_json() for verdict in outcome.verdicts()],
+        }
+    return found
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="elastichost bench models", description=__doc__)
     parser.add_argument("--seeds", type=int, default=5, help="trainings of every arm, each on samples of its own")
@@ -165,6 +183,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--workers", type=int, default=2, help="workers of elastichost")
     parser.add_argument("--only", default="", help="run only models with this text in their name")
     parser.add_argument("--data", type=Path, help="also train DIN on this folder of retail data")
+    parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
     chosen = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as place:
         samples, runs = Path(place) / "samples", Path(place) / "runs"
@@ -180,4 +199,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             run(benchmark_of(case, chosen.seeds, chosen.workers, runs)) for case in cases if chosen.only in case.name
         ]
     print_outcomes(outcomes)
+    if chosen.json:
+        write_json("models", figures_of(outcomes))
     return exit_code(outcomes)

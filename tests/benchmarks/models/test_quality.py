@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import runpy
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from benchmarks.harness.runner import run, silent
 from benchmarks.harness.training_run import EXAMPLES
-from benchmarks.models.benchmark import student_interval
+from benchmarks.models.benchmark import Case, Quality, benchmark_of, figures_of, student_interval
 from benchmarks.models.recall import recall_at
 from benchmarks.models.samples import Rows, batch_of, read_samples
 
@@ -30,6 +33,23 @@ def test_the_interval_is_students() -> None:
     assert found.mean == pytest.approx(2.0)
     assert found.high - found.mean == pytest.approx(4.302653 / math.sqrt(3), rel=1e-6)
     assert student_interval([0.5]).low == student_interval([0.5]).high == 0.5
+
+
+def test_the_json_has_each_model_its_arms_and_their_differences(tmp_path: Path) -> None:
+    towers = Case("two_towers", EXAMPLES / "two_towers.toml", "{}", has_vectors=True)
+    measured = {"plain loop": 0.80, "elastichost": 0.79, "elastichost, sync": 0.81}
+    of_towers = benchmark_of(towers, 2, 2, tmp_path)
+    assert of_towers.arms.keys() == measured.keys()
+    arms = {arm: (lambda number, auc=auc: Quality(auc + number / 10, auc / 2)) for arm, auc in measured.items()}
+    outcome = run(dataclasses.replace(of_towers, arms=arms), silent)
+    told = msgspec.json.decode(msgspec.json.encode(figures_of([outcome])))["two_towers"]
+    assert told["figures"]["AUC"]["elastichost"]["mean"] == pytest.approx(0.84)
+    assert told["figures"]["recall@10"]["plain loop"]["mean"] == pytest.approx(0.40)
+    assert told["differences"]["AUC, elastichost - plain loop"]["mean"] == pytest.approx(-0.01)
+    assert told["differences"]["recall@10, elastichost, sync - plain loop"]["high"] == pytest.approx(0.005)
+    missed = [verdict["figure"] for verdict in told["verdicts"] if not verdict["reached"]]
+    assert len(told["verdicts"]) == 4
+    assert missed == ["AUC, elastichost - plain loop", "recall@10, elastichost - plain loop"]
 
 
 def test_ids_without_a_row_are_left_out_or_keep_their_places(tmp_path: Path) -> None:
