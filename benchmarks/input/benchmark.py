@@ -20,7 +20,7 @@ After the bandwidth halves: the tuner has found its knobs at the whole bandwidth
 measured beside the best of a grid that was measured at half of the bandwidth.
 
 Consumers of 4 and 16 workers are emulated: one consumer that takes 4 or 16 times as many samples a second from one
-pipeline, because a host of two cores has no room for 16 trainers. In the case with a cache the arms of our pipeline
+pipeline, because a host of two cores has no room for 16 workers. In the case with a cache the arms of our pipeline
 keep what they read; the tuner has to switch that on itself.
 """
 

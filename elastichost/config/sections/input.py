@@ -95,7 +95,7 @@ class InputSettings(Section):
         default="auto",
         description='What is kept of the data for the next epoch. "disk": the bytes of a remote source as they were '
         'fetched, for all jobs that read the same files. "memory": decoded data in shared memory, for all workers of '
-        'the run. "none": nothing. "auto": nothing at first; the tuner chooses where trainers wait for input.',
+        'the run. "none": nothing. "auto": nothing at first; the tuner chooses one where workers wait for input.',
     )
     cache_bytes: PrefetchBytes = Field(
         default=AUTO,

@@ -27,7 +27,7 @@ from elastichost.wire.facts import Cache, InputKnobs
 __all__ = ["InputTuner", "input_settings"]
 
 EVERY_S = 0.5
-WORTH_TELLING = 0.08  # share of the time in which trainers wait for batches
+WORTH_TELLING = 0.08  # share of the time in which workers wait for batches
 FILE_FORMATS = ("parquet", "csv", "criteo_tsv")
 KEY_BYTES = 12.0  # of a column with one id in each sample: the id and its count
 SHARE_OF_FREE = 0.5  # of the memory that is left, for what is read ahead, and again for what is kept
@@ -119,7 +119,7 @@ class InputTuner:
     def _follow(self, decision: InputDecision) -> None:
         is_as_ever = decision.kind == "settle" and decision.knobs == self._first and self._reported is None
         if is_as_ever and decision.wait_share < WORTH_TELLING:
-            return  # most jobs: trainers never wait for input
+            return  # most jobs: workers never wait for input
         only_watches = not self._acts
         if only_watches and self._reported == decision.knobs:
             return  # it decides the same again, because nothing changes

@@ -10,10 +10,10 @@ Modules:
 
 The model. A worker with R connections, which request ranges of u bytes, receives R u / (latency + u / bandwidth)
 bytes/s. All workers together receive no more than the link has. A worker decodes in D threads and prepares in one.
-Trainers take no more than they can compute, and all threads together have no more than the cores. The smallest of
+Workers take no more than they can compute, and all threads together have no more than the cores. The smallest of
 these is the speed:
 
-    X = min(W R u / (latency + u / bandwidth), link, W D / decode, W / prepare, trainers, cores / CPU of a sample)
+    X = min(W R u / (latency + u / bandwidth), link, W D / decode, W / prepare, workers, cores / CPU of a sample)
 
 Decoding a unit that is fetched as a whole begins when the latest of its requests has arrived, which is later than one
 request alone by what the quantiles of the time of a request say.
@@ -25,7 +25,7 @@ request.
 Theory of operation. A window of steady training gives latency, bandwidth and costs. All candidates are predicted, and
 the cheapest of the best is set, if the gain is worth it. What a unit ahead takes of the memory is measured and no
 estimate: with a byte too few, none is decoded ahead. The next window checks the change: less than expected teaches the
-bandwidth of the link, and a speed that fell takes the change back. Where the model finds nothing but trainers still
+bandwidth of the link, and a speed that fell takes the change back. Where the model finds nothing but workers still
 wait, connections are added step by step, or decode threads where the source is not busy. A settled input is watched:
-when trainers wait again, or wait no more than before but the source became slower, it is tuned anew.
+when workers wait again, or wait no more than before but the source became slower, it is tuned anew.
 """

@@ -13,7 +13,7 @@ BY_SOURCE = ("source", "link", "decoding")  # with a remote source the bound of 
 
 
 def chosen_cache(model: InputModel, limit: str, look: InputLook, settings: InputTunerSettings) -> Cache:
-    """The cache for trainers that wait for input although other knobs were tried, bound by `limit`; "none": no other is
+    """The cache for workers that wait for input although other knobs were tried, bound by `limit`; "none": no other is
     allowed, or would pay.
 
     Decoded data in memory spare fetching and decoding, so they come first where all of them fit. Otherwise bytes of a

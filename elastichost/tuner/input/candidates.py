@@ -30,7 +30,7 @@ def candidates(
     only where it matters, that is, where a request has a latency."""
     ranges = RANGE_BYTES if model.latency_s > 0 else (present.range_bytes,)
     threads = DECODE_THREADS if settings.unit_samples else (present.decode_threads,)
-    batches = needed_batches(model.trainers, model, settings)
+    batches = needed_batches(model.workers_rate, model, settings)
     for connections, decode_threads, range_bytes in product(CONNECTIONS, threads, ranges):
         knobs = InputKnobs(connections, decode_threads, batches, 0, range_bytes, present.cache)
         knobs = msgspec.structs.replace(knobs, **settings.fixed)

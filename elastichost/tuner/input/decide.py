@@ -5,13 +5,13 @@ Rules
 2. A change must be predicted to gain `min_gain`, and its result is checked in the next window.
 3. A gain of less than half of what was expected, while the source was busy, teaches the bandwidth of the link. A change
    that gained nothing, while the source was busy or with more decode threads, or that made the speed fall by more than
-   NOISE is taken back, and those knobs are not chosen again until the source changes. A speed that fell while trainers
+   NOISE is taken back, and those knobs are not chosen again until the source changes. A speed that fell while workers
    do not wait is not the work of connections, which cost no core: the host became busier.
-4. Where the model finds no gain but trainers wait for a busy source, connections are added: STEP more each time, until
+4. Where the model finds no gain but workers wait for a busy source, connections are added: STEP more each time, until
    a step gains nothing. Where they wait for a source that is not busy, a decode thread is added in the same way.
-5. Where trainers still wait after TRIED changes, or when none is left, what is read is kept for the next epoch, if the
+5. Where workers still wait after TRIED changes, or when none is left, what is read is kept for the next epoch, if the
    job has one and there is room. It is not the last thing that is tried: what was read before is fetched again.
-6. A settled input is tuned anew when trainers wait for MORE_WAIT more of their time, or the source became slower.
+6. A settled input is tuned anew when workers wait for MORE_WAIT more of their time, or the source became slower.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ __all__ = ["InputState", "decide", "holds_workers", "is_tuning"]
 NOISE = 0.05  # change of a speed between two windows that means nothing
 SHORT = 0.5  # a gain below this share of the expected one is explained by the link
 BUSY = 0.6  # occupancy of the connections from which on they bound the speed
-WAITING = 0.08  # share of the trainers' time in which they wait for batches: less is not worth a step
+WAITING = 0.08  # share of the workers' time in which they wait for batches: less is not worth a step
 MORE_WAIT = 0.1
-FREE_CORES = 0.9  # of all cores; with more in use a decode thread more takes from trainers what it gives
+FREE_CORES = 0.9  # of all cores; with more in use a decode thread more takes from workers what it gives
 SLOWER = 0.8  # a connection with less than this share of its bandwidth is another source
-TRIED = 2  # changes for the better after which a source that trainers wait for is not waited for once more
+TRIED = 2  # changes for the better after which a source that workers wait for is not waited for once more
 STEP = 2  # connections added at a time where the model finds no gain
 REFUSED_KEPT = 16
 LEAST_PATIENCE_S, MOST_PATIENCE_S = 6.0, 600.0  # until a full link is doubted; doubles each time
@@ -49,7 +49,7 @@ class InputState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     and the speed before the last change, while it is not checked. expected: the speed that was predicted for it.
     refused: knobs that were taken back. is_settled: nothing is left to gain, since settled_s. patience_s: until a
     full link is doubted. settled_wait, settled_bandwidth: share of waiting and bytes/s of a connection when it
-    settled. is_input_bound: trainers wait for the source all the same. probes_over: the last step by STEP gained
+    settled. is_input_bound: workers wait for the source all the same. probes_over: the last step by STEP gained
     nothing. changes: since the input was measured anew."""
 
     window: InputWindow = InputWindow()
@@ -98,13 +98,13 @@ def decide(state: InputState, look: InputLook, settings: InputTunerSettings) -> 
 
 
 def holds_workers(state: InputState) -> bool:
-    """Whether more workers would only do what connections can do, or cannot: the input is not tuned yet, or trainers
+    """Whether more workers would only do what connections can do, or cannot: the input is not tuned yet, or workers
     wait for the source whatever the knobs are."""
     return not state.is_settled or state.is_input_bound
 
 
 def is_tuning(state: InputState) -> bool:
-    """Whether the knobs may change at any time, so that a measurement of the trainers would be disturbed."""
+    """Whether the knobs may change at any time, so that a measurement of the workers would be disturbed."""
     return not state.is_settled
 
 
@@ -140,13 +140,13 @@ def _checked(state: InputState, window: InputWindow, knobs: InputKnobs) -> tuple
 
 
 def _change(state: InputState, window: InputWindow, model: InputModel, knobs: InputKnobs) -> str:
-    """What has changed since the input settled: "source": it became slower; "trainers": they wait more, or not for the
+    """What has changed since the input settled: "source": it became slower; "workers": they wait more, or not for the
     source any more, as when an epoch comes from a cache; "": nothing."""
     wait = window.totals.wait_share
     if wait >= WAITING / 2 and 0 < model.bandwidth < SLOWER * state.settled_bandwidth:
         return "source"
     is_source_idle = state.is_input_bound and wait >= WAITING and _occupancy(window, knobs) < BUSY
-    return "trainers" if wait > state.settled_wait + MORE_WAIT or is_source_idle else ""
+    return "workers" if wait > state.settled_wait + MORE_WAIT or is_source_idle else ""
 
 
 def _doubts_link(state: InputState, window: InputWindow, now_s: float) -> bool:

@@ -53,7 +53,7 @@ class InputTotals(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     decode_other_s: float = 0.0
     prepare_cpu_s: float = 0.0
     prepare_other_s: float = 0.0
-    empty_s: float = 0.0  # trainers waited for a batch
+    empty_s: float = 0.0  # workers waited for a batch
     request_p50_s: float = 0.0
     request_p90_s: float = 0.0
     request_p99_s: float = 0.0
@@ -73,7 +73,7 @@ class InputTotals(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def wait_share(self) -> float:
-        """Share of the trainers' time in which they waited for a batch, 0 to 1."""
+        """Share of the workers' time in which they waited for a batch, 0 to 1."""
         return min(1.0, self.empty_s / self.seconds) if self.seconds > 0 else 0.0
 
 
@@ -100,11 +100,11 @@ class InputDecision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A decision about the input.
 
     kind: "tune": to the knobs that the model predicts to be best; "probe": some connections more, because the model
-    predicts no gain and trainers still wait for the source; "return": to the knobs before, because the last change was
+    predicts no gain and workers still wait for the source; "return": to the knobs before, because the last change was
     none for the better; "shrink": less memory; "settle": nothing changes; "measure": the source became slower,
-    so the input is measured and tuned anew; "cache": what is read is kept from now on, because trainers wait although
+    so the input is measured and tuned anew; "cache": what is read is kept from now on, because workers wait although
     other knobs were tried. samples_per_s: measured with the knobs
-    before. expected: predicted for `knobs`; 0.0: no prediction. wait_share: of the trainers, waiting for batches.
+    before. expected: predicted for `knobs`; 0.0: no prediction. wait_share: of the workers, waiting for batches.
     limit: what bounds the predicted speed."""
 
     kind: Kind

@@ -1,4 +1,4 @@
-"""Predicts the speed of a job with given knobs of its input: X = min(source, link, decode, prepare, trainers, cores).
+"""Predicts the speed of a job with given knobs of its input: X = min(source, link, decode, prepare, workers, cores).
 
 Pure. The equations are in the docstring of the package.
 """
@@ -20,7 +20,7 @@ MARGIN = 1.15  # bytes of a unit ahead: units differ in size
 MEASURED_MARGIN = 1.02  # the same where charges are measured: later units may be a little larger than all before
 UNEVEN_BATCHES = 8  # batches ahead, where units are decoded ahead: threads that share cores are uneven
 PREPARED = 3  # batches that wait for a trainer whatever the knobs are
-LEAST_SHARE = 0.03  # of the time that trainers compute; less is not measured well
+LEAST_SHARE = 0.03  # of the time that workers compute; less is not measured well
 LEAST_JITTER_S = 0.02  # a request that is later by less is covered by the prepared batches
 
 
@@ -36,9 +36,9 @@ class InputModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     latency_s: from a request to its first byte. bandwidth: bytes/s of one connection after that; 0.0: there is no
     source that is measured. tail_s, jitter_s: by how much one request in ten, and in a hundred, is later than most.
-    link: bytes/s of all connections together; inf: not known. source_bytes: of one sample, in the source. trainers:
-    samples/s of all trainers if they never wait for input. measured: the speed of the window, which is possible
-    whatever is predicted. charged_bytes: of the largest unit ahead; 0: not measured."""
+    link: bytes/s of all connections together; inf: not known. source_bytes: of one sample, in the source.
+    workers_rate: samples/s of all workers if they never wait for input. measured: the speed of the window, which is
+    possible whatever is predicted. charged_bytes: of the largest unit ahead; 0: not measured."""
 
     workers: int
     latency_s: float
@@ -48,7 +48,7 @@ class InputModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     decode_s: float
     prepare_s: float
     cpu_s: float
-    trainers: float
+    workers_rate: float
     jitter_s: float
     tail_s: float = 0.0
     measured: float = 0.0
@@ -80,7 +80,7 @@ class InputModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             "link": self.link / self.source_bytes if self.source_bytes > 0 else math.inf,
             "decoding": self.decoding_rate(knobs, settings),
             "preparing": self.workers / self.prepare_s if self.prepare_s > 0 else math.inf,
-            "trainers": self.trainers,
+            "workers": self.workers_rate,
             "cores": max(self.measured, settings.cores / self.cpu_s) if self.cpu_s > 0 else math.inf,
         }
         limit = min(limits, key=lambda name: limits[name])
@@ -110,10 +110,10 @@ class InputModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.workers * threads / seconds if seconds > 0 else math.inf
 
     def _decoding_in_turn(self, seconds: float, settings: InputTunerSettings) -> float:
-        """The same with no unit ahead: trainers wait while a unit is decoded, except for the prepared batches."""
+        """The same with no unit ahead: workers wait while a unit is decoded, except for the prepared batches."""
         if not settings.unit_samples:
             return self.workers / seconds if seconds > 0 else math.inf
-        each_s = self.workers / max(self.trainers, 1e-9)
+        each_s = self.workers / max(self.workers_rate, 1e-9)
         hidden_s = PREPARED * settings.batch_size * each_s / settings.unit_samples
         return self.workers / (each_s + max(0.0, seconds - hidden_s))
 
@@ -143,7 +143,7 @@ def roomy_knobs(
     knobs: InputKnobs, model: InputModel, memory_bytes: int, settings: InputTunerSettings
 ) -> InputKnobs | None:
     """The knobs with what they use of bytes ahead. Where it fits, a unit waits decoded while others are being decoded,
-    and batches wait: both even out threads that share cores with trainers. None: not even the units in decoding fit."""
+    and batches wait: both even out threads that share cores with workers. None: not even the units in decoding fit."""
     roomy = msgspec.structs.replace(knobs, prefetch_batches=max(knobs.prefetch_batches, UNEVEN_BATCHES))
     roomy = msgspec.structs.replace(roomy, **settings.fixed) if settings.unit_samples else knobs
     decoded = math.ceil(unit_bytes(model, settings))
@@ -177,7 +177,7 @@ def fitted(window: InputWindow, link: float) -> InputModel:
         decode_s=(totals.decode_cpu_s + totals.decode_other_s) / samples,
         prepare_s=(totals.prepare_cpu_s + totals.prepare_other_s) / samples,
         cpu_s=cpu_s / samples,
-        trainers=window.samples_per_s / computing,
+        workers_rate=window.samples_per_s / computing,
         jitter_s=max(0.0, totals.request_p99_s - totals.request_p50_s),
         tail_s=max(0.0, totals.request_p90_s - totals.request_p50_s),
         measured=window.samples_per_s,

@@ -56,7 +56,7 @@ def test_after_its_bandwidth_has_fallen_the_source_is_used_as_well_again_after_1
 @settings(max_examples=60, deadline=None)
 @given(source=SOURCES, share=st.floats(0.1, 0.9))
 def test_a_link_that_is_full_is_used_and_no_connections_are_added_for_nothing(source: Source, share: float) -> None:
-    """The link has a share of what the trainers could take."""
+    """The link has a share of what the workers could take."""
     full = source.workers / (source.compute_s + source.decode_s) * source.sample_bytes
     run = Run(with_link(source, link=share * full))
     run.pass_time(40.0)
@@ -85,7 +85,7 @@ def test_while_the_source_bounds_the_speed_no_worker_is_added() -> None:
     assert holds_workers(run.state)
 
 
-def test_trainers_that_never_wait_get_no_other_knobs() -> None:
+def test_workers_that_never_wait_get_no_other_knobs() -> None:
     run = Run(Source(bandwidth=1e9))
     run.pass_time(20.0)
     assert [one.kind for one in run.decisions] == ["settle"]
@@ -146,7 +146,7 @@ def test_connections_are_not_taken_back_because_the_host_became_busier() -> None
     run = Run(Source())
     while not run.decisions:
         run.pass_time(0.5)
-    run.change(compute_s=6e-5)  # trainers are slower than before, and do not wait
+    run.change(compute_s=6e-5)  # workers are slower than before, and do not wait
     run.pass_time(20.0)
     assert "return" not in [one.kind for one in run.decisions]
     assert run.knobs.connections > 1
@@ -178,8 +178,8 @@ def test_a_source_that_becomes_slower_is_told_and_then_tuned() -> None:
     assert run.share_of_best >= 0.95
 
 
-def test_trainers_that_become_faster_get_more_at_once() -> None:
-    """On a busy host trainers were slow when it was measured."""
+def test_workers_that_become_faster_get_more_at_once() -> None:
+    """On a busy host workers were slow when it was measured."""
     run = Run(Source(compute_s=1e-4))
     run.pass_time(10.0)
     made = len(run.decisions)
@@ -304,7 +304,7 @@ def test_what_a_full_link_gives_is_kept_within_30_seconds(source: Source, share:
 
 
 def test_an_epoch_from_the_cache_is_tuned_anew() -> None:
-    """The source had bound the speed, and trainers still wait: now for decoding."""
+    """The source had bound the speed, and workers still wait: now for decoding."""
     slow = with_link(Source(bandwidth=1e6, latency_s=0.005, workers=1), link=1e6)
     job = InputTunerSettings(8, 2048, 368.0, 16_384, is_fetched=True, caches=("disk",), samples=1_000_000)
     run = cached(slow, job, 0)
@@ -323,7 +323,7 @@ def test_a_source_that_gives_nothing_is_no_reason_to_keep_or_to_decode_more() ->
     assert run.knobs.cache == "none" and run.knobs.decode_threads == 1
 
 
-def test_nothing_is_kept_where_trainers_do_not_wait() -> None:
+def test_nothing_is_kept_where_workers_do_not_wait() -> None:
     job = InputTunerSettings(2, 512, 368.0, 4096, is_fetched=True, caches=("disk", "memory"), samples=40_960)
     assert cached(Source(), job, 1 << 40).knobs.cache == "none"
 
@@ -334,7 +334,7 @@ def test_other_knobs_are_tuned_with_the_cache_that_the_job_file_fixes() -> None:
     assert run.knobs.cache == "disk" and run.knobs.connections > 1
 
 
-def test_decode_threads_are_added_where_the_model_finds_nothing_and_trainers_wait() -> None:
+def test_decode_threads_are_added_where_the_model_finds_nothing_and_workers_wait() -> None:
     source = LocalFile(compute_s=4e-6, decode_s=4e-6, unseen_s=8e-6, workers=1)
     run = Run(source, file_job(source))
     run.pass_time(30.0)

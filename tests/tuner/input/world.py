@@ -49,7 +49,7 @@ class Source:
         requests = received / knobs.range_bytes
         alone_s = self.latency_s + knobs.range_bytes / self.bandwidth
         busy_s = self.compute_s * samples
-        # Trainers that wait have every connection busy: a link that is full makes every transfer longer.
+        # Workers that wait have every connection busy: a link that is full makes every transfer longer.
         is_waiting = speed < 0.999 * self.workers / (self.compute_s + self.decode_s)
         return InputTotals(
             samples=int(samples),
