@@ -27,4 +27,5 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """The results lie beside the benchmarks in the repository, and are a page of the site."""
-    return markdown.replace("](../benchmarks/RESULTS.md", "](results.md")
+    from_top = markdown.replace("](../benchmarks/RESULTS.md", "](results.md")
+    return from_top.replace("](../../benchmarks/RESULTS.md", "](../results.md")

@@ -96,7 +96,8 @@ def _object_of(setting: Schema, top: Schema) -> Schema | None:
 
 def _type(setting: Schema, top: Schema) -> str:
     if "anyOf" in setting:
-        return " or ".join(dict.fromkeys(_type(option, top) for option in setting["anyOf"]))
+        options = [one for one in setting["anyOf"] if one.get("type") != "null"]  # TOML has no null
+        return " or ".join(dict.fromkeys(_type(option, top) for option in options))
     found = _resolved(setting, top)
     if "enum" in found:
         return ", ".join(f"`{json.dumps(value)}`" for value in found["enum"])

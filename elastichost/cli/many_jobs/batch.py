@@ -49,7 +49,10 @@ MEMORY = "80%"
 PolicyOption = Annotated[
     str,
     typer.Option(
-        "--policy", metavar="NAME", help=f"The policy that picks jobs to run together: {', '.join(POLICIES)}."
+        "--policy",
+        metavar="NAME",
+        help=f"The policy that picks jobs to run together: {', '.join(POLICIES)}. Default: {POLICY}; of a batch that "
+        "is resumed, its own.",
     ),
 ]
 PolicySettings = Annotated[
@@ -60,7 +63,12 @@ PolicySettings = Annotated[
 ]
 MemoryOption = Annotated[
     str,
-    typer.Option("--memory", metavar="AMOUNT", help='Memory of all jobs of a batch or host together: "80%", "12GiB".'),
+    typer.Option(
+        "--memory",
+        metavar="AMOUNT",
+        help=f'Memory of all jobs of a batch or host together: "80%", "12GiB". Default: {MEMORY}; of a batch that is '
+        "resumed, its own.",
+    ),
 ]
 SizesOption = Annotated[
     bool,
@@ -68,7 +76,9 @@ SizesOption = Annotated[
 ]
 SizesAgain = Annotated[
     bool | None,
-    typer.Option("--own-sizes/--no-own-sizes", help="As for `run`; default: the choice that the batch started with."),
+    typer.Option(
+        "--own-sizes/--no-own-sizes", help="As for `run`; default: the choice with which a batch began, else no."
+    ),
 ]
 
 

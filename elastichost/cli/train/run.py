@@ -43,7 +43,7 @@ __all__ = ["register"]
 FromOption = Annotated[
     str | None,
     typer.Option(
-        "--from", metavar="PATH", help="Start from a checkpoint of another run: a run directory or a checkpoint."
+        "--from", metavar="PATH", help="Take over this checkpoint: a checkpoint, or a run directory for its newest one."
     ),
 ]
 

@@ -165,7 +165,10 @@ class TableOverrides(Section):
         default=None,
         description='Type in which rows are stored. The state of the optimizer is always float32. Default: "float32".',
     )
-    optimizer: RowOptimizerOverrides | None = None
+    optimizer: RowOptimizerOverrides | None = Field(
+        default=None,
+        description="`tables.NAME.optimizer`: settings that differ from `train.optimizer_rows` for this table.",
+    )
     admit_after: Annotated[int, Field(ge=1, le=1_000_000)] | None = Field(
         default=None,
         description="How many times an id must be seen in training before it gets a row. Only for dynamic tables. "
@@ -280,14 +283,15 @@ class EvaluateSection(Section):
 
     every_samples: Count = Field(
         default=0,
-        description="Evaluate each time this number of samples has been trained. 0: only at the end of training, and "
-        "with `early_stop.patience` or `checkpoint.keep_best` at the end of each epoch.",
+        description="Evaluate each time this number of samples has been trained. 0: not within an epoch. With "
+        "`early_stop.patience` or `checkpoint.keep_best`, the model is also evaluated at the end of each epoch.",
     )
     metrics: Strings = Field(
         default=("auc", "logloss"),
         description='Metrics of the test data: "auc", "logloss", "gauc(COLUMN)", "ndcg@K(COLUMN)", "recall@K(COLUMN)", '
         'or "file.py:function" of your own, called as function(probabilities, labels, weights). COLUMN holds ids, such '
-        "as users; it need not be a feature. `auc` and `logloss` are always computed.",
+        "as users; it need not be a feature. `auc`, `logloss`, `normalised_entropy` and `calibration` are always "
+        "computed.",
     )
     better: dict[str, Literal["higher", "lower"]] = Field(
         default_factory=dict,
