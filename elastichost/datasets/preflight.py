@@ -55,6 +55,9 @@ def check_data(job: JobSpec, tables: Sequence[TableSpec] = (), pinned: PinnedFil
             continue
         descriptions.append(inspection.description)
         warnings.extend(inspection.description.warnings)
+        if split == "test" and job.data.test_fraction and not inspection.description.units:
+            problems.append(_nothing_held_back(job, inspection.description))
+            continue
         if isinstance(reader, UnitReader) and not inspection.problems:
             stamps[split] = reader.stamps()
             _sort_findings(reader.decoder.check_values(tables), job.data.bad_rows == "skip", problems, warnings)
@@ -81,6 +84,15 @@ def _inspect(job: JobSpec, split: Split, pinned: PinnedFiles, hints: list[str]) 
     except DataError as error:
         hints.extend([error.hint] if error.hint else [])
         return None, Inspection(None, (error.message,))
+
+
+def _nothing_held_back(job: JobSpec, test: DatasetDescription) -> str:
+    """The message for training data of which `data.test_fraction` leaves no row for the test data: it has one row."""
+    return (
+        f"data.test_fraction = {job.data.test_fraction:g}: no rows are left for the test data, because the training "
+        f"data ({', '.join(test.files)}) has only 1 row; name files with more rows in data.train, or remove "
+        "data.test_fraction"
+    )
 
 
 def _sort_findings(findings: ValueFindings, skip_bad_rows: bool, problems: list[str], warnings: list[str]) -> None:

@@ -21,6 +21,7 @@ from elastichost.runs.learning_curve import CurvePoint
 __all__ = ["Delivery", "DeliveryProgress", "backoff_s", "progress_of", "values_of"]
 
 LONGEST_PAUSE_S = 30.0
+MOST_DOUBLINGS = 5  # to 32 s. A logger may fail for days, and 2.0 ** 1024 raises OverflowError
 
 
 class DeliveryProgress(msgspec.Struct, frozen=True):
@@ -53,7 +54,7 @@ def values_of(happening: object) -> list[Value]:
 
 def backoff_s(failures: int) -> float:
     """The pause after this number of failures in a row: 1 s, doubled each time, at most LONGEST_PAUSE_S."""
-    return min(LONGEST_PAUSE_S, 2.0 ** (failures - 1)) if failures else 0.0
+    return min(LONGEST_PAUSE_S, 2.0 ** min(failures - 1, MOST_DOUBLINGS)) if failures else 0.0
 
 
 class Delivery:

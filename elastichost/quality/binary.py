@@ -5,6 +5,8 @@ A metric that is not defined (such as AUC with one class only) is NaN.
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 import numpy as np
 import numpy.typing as npt
@@ -82,12 +84,15 @@ def log_loss_from_logits(
     return _mean(losses, weights)
 
 
-def normalised_entropy(logloss: float, base_rate: float) -> float:
-    """Log loss over that of always predicting the base rate (He et al. 2014, equation 1). NaN at rates 0 and 1."""
-    if not 0.0 < base_rate < 1.0:
+def normalised_entropy(logloss: float, positives: float, negatives: float) -> float:
+    """Log loss over that of always predicting the base rate (He et al. 2014, equation 1). positives, negatives: the
+    summed weights of the samples of each class. NaN when either is 0.
+
+    The base rate alone does not tell: rounding may make it 1 - 1e-16 where no sample is negative."""
+    if not (positives > 0 and negatives > 0):
         return float("nan")
-    entropy = -(base_rate * np.log(base_rate) + (1.0 - base_rate) * np.log1p(-base_rate))
-    return float(logloss / entropy)
+    summed = positives * math.log1p(negatives / positives) + negatives * math.log1p(positives / negatives)
+    return logloss * (positives + negatives) / summed
 
 
 def calibration(
@@ -126,7 +131,7 @@ def evaluate(
     return QualityReport(
         auc=auc(labels, logits, weights),
         logloss=loss,
-        normalised_entropy=normalised_entropy(loss, _mean(np.asarray(labels, dtype=np.float64), weights)),
+        normalised_entropy=normalised_entropy(loss, *_class_masses(labels, weights)),
         calibration=calibration(labels, probabilities(logits), weights),
         samples=labels.size,
         positives=int(np.count_nonzero(labels)),
@@ -142,6 +147,13 @@ def evaluate_labels(
     if logits.ndim != 2 or logits.shape != labels.shape:
         raise ValueError(f"logits and labels must have the same shape [n, labels], not {logits.shape}, {labels.shape}")
     return tuple(evaluate(logits[:, task], labels[:, task], weights) for task in range(logits.shape[1]))
+
+
+def _class_masses(labels: npt.NDArray[np.floating], weights: npt.NDArray[np.floating] | None) -> tuple[float, float]:
+    """(summed weights of the positive samples, of the negative ones). Without weights each sample counts 1."""
+    positive = np.asarray(labels, dtype=np.float64)
+    mass = np.ones(labels.size) if weights is None else np.asarray(weights, dtype=np.float64)
+    return float(positive @ mass), float((1.0 - positive) @ mass)
 
 
 def _mean(values: Floats, weights: npt.NDArray[np.floating] | None) -> float:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -88,6 +90,28 @@ def test_statistics_lead_to_the_row_group_with_the_bad_label(tmp_path: Path) -> 
     data = f'train = ["a.parquet"]\n{COLUMNS}'
     assert "row 95 (row group 9, rows count from 0)" in problems_of(tmp_path, data)
     assert check_data(load(tmp_path, f"{data}limit_rows = 95\n")).train.samples == 95
+
+
+def test_float16_labels_and_weights_whose_statistics_are_bytes(tmp_path: Path) -> None:
+    def half(*values: float) -> pa.Array:
+        return pa.array(np.array(values, np.float16))
+
+    data = f'train = ["a.parquet"]\nweight = "w"\n{COLUMNS}'
+    write_parquet(tmp_path / "a.parquet", rows_of([1] * 3, y=half(0, 1, 1), w=half(1, 0.5, 2)))
+    assert check_data(load(tmp_path, data)).warnings == ()
+    write_parquet(tmp_path / "a.parquet", rows_of([1] * 3, y=half(0, 2, 1), w=half(1, 1, -1)))
+    text = problems_of(tmp_path, data)
+    assert "2 problems" in text
+    assert "a.parquet: row 1 (row group 0, rows count from 0), column 'y': label is 2.0, not 0 or 1" in text
+    assert "column 'w': weight is -1.0, not a number >= 0" in text
+    write_parquet(tmp_path / "a.parquet", rows_of([1] * 2, y=pa.array([None, 1.0], pa.float16()), w=half(1, 1)))
+    assert "column 'y': label is null, not 0 or 1" in problems_of(tmp_path, data)
+
+
+def test_a_fraction_in_a_decimal_label_is_found(tmp_path: Path) -> None:
+    """It lies within the range of the statistics, as a floating-point one does."""
+    write_parquet(tmp_path / "a.parquet", rows_of([1] * 2, y=pa.array([Decimal("0.5"), Decimal("1.0")])))
+    assert "column 'y': label is 0.5, not 0 or 1" in problems_of(tmp_path, f'train = ["a.parquet"]\n{COLUMNS}')
 
 
 @pytest.mark.parametrize(

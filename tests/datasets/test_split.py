@@ -106,6 +106,22 @@ def test_a_job_that_holds_a_part_back_has_test_data(tmp_path: Path) -> None:
     assert (check.train.samples, check.test.samples) == (45, 5)
 
 
+@pytest.mark.parametrize("file_format", ["parquet", "csv"])
+def test_one_row_leaves_none_for_the_test_data_and_says_what_to_do(tmp_path: Path, file_format: str) -> None:
+    path = tmp_path / f"rows.{file_format}"
+    path.write_text("y,x,c\n1,2,3\n")
+    if file_format == "parquet":
+        write_parquet(path, {"y": [1], "x": [2.0], "c": [3]})
+    columns = f'format = "{file_format}"\ntrain = ["{path.name}"]\nlabel = "y"\ndense = ["x"]\ncategorical = ["c"]\n'
+    with pytest.raises(DataError) as caught:
+        check_data(load(tmp_path, f"{columns}test_fraction = 0.1\n"))
+    assert caught.value.message == (
+        f"data.test_fraction = 0.1: no rows are left for the test data, because the training data ({path}) has only 1 "
+        "row; name files with more rows in data.train, or remove data.test_fraction"
+    )
+    assert check_data(load(tmp_path, columns)).train.samples == 1
+
+
 @pytest.mark.parametrize(
     ("data", "said"),
     [

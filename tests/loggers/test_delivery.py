@@ -127,4 +127,4 @@ def test_a_logger_that_cannot_be_opened_is_tried_again_unless_its_package_is_mis
 
 def test_pauses_grow_up_to_a_limit() -> None:
     assert [backoff_s(failures) for failures in (0, 1, 2, 3)] == [0, 1, 2, 4]
-    assert backoff_s(50) == LONGEST_PAUSE_S
+    assert backoff_s(5) == 16 and backoff_s(6) == backoff_s(50) == backoff_s(10_000) == LONGEST_PAUSE_S

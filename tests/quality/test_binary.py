@@ -130,5 +130,18 @@ def test_several_labels_are_reported_separately() -> None:
 
 def test_calibration_and_normalised_entropy_of_known_numbers() -> None:
     assert calibration(np.array([1.0, 0.0]), np.array([0.6, 0.6])) == pytest.approx(1.2)
-    assert normalised_entropy(math.log(2), 0.5) == pytest.approx(1.0)
-    assert math.isnan(normalised_entropy(0.1, 1.0))
+    assert normalised_entropy(math.log(2), 3.0, 3.0) == pytest.approx(1.0)
+    entropy = -(0.1 * math.log(0.1) + 0.9 * math.log(0.9))
+    assert normalised_entropy(0.5, 2.0, 18.0) == pytest.approx(0.5 / entropy, rel=1e-12)
+    assert normalised_entropy(1.0, 1.0, 1e-30) == pytest.approx(1.0 / (1e-30 * (1 + 30 * math.log(10))), rel=1e-12)
+    assert math.isnan(normalised_entropy(0.1, 1.0, 0.0)) and math.isnan(normalised_entropy(0.1, 0.0, 1.0))
+
+
+@pytest.mark.parametrize("label", [0.0, 1.0])
+def test_normalised_entropy_of_one_class_with_any_weights_is_not_defined(label: float) -> None:
+    """The base rate of such weights is rounded: it may be 1 - 1e-16."""
+    generator = np.random.default_rng(5)
+    logits, labels = np.zeros(10_000), np.full(10_000, label)
+    for _ in range(20):
+        weights = np.exp(3 * generator.standard_normal(10_000)).astype(np.float32)
+        assert math.isnan(evaluate(logits, labels, weights).normalised_entropy)

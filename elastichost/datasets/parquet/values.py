@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
@@ -125,7 +126,7 @@ class _Scanner:
 
     def _suspicious(self, facts: ParquetFacts, unit: Unit, rule: _Rule) -> bool:
         """Whether the row group may hold a bad value, by its statistics. The first row group of a file is also read
-        when it has no statistics, and for floating-point columns: a fraction may lie within the range."""
+        when it has no statistics that are numbers, and for columns of fractions: one may lie within the range."""
         is_first = facts.group_starts[unit.group] == 0
         leaf = facts.metadata.row_group(unit.group).column(facts.leaf_numbers[rule.column])
         statistics = leaf.statistics if leaf.is_stats_set else None
@@ -133,11 +134,11 @@ class _Scanner:
             return is_first
         if rule.nulls_bad and (statistics.null_count if statistics.has_null_count else 0) > 0:
             return True
-        if not statistics.has_min_max:
-            return is_first
+        if not statistics.has_min_max or not isinstance(statistics.min, int | float | Decimal):
+            return is_first  # pyarrow returns the statistics of float16 as bytes
         if not rule.low <= statistics.min or not statistics.max <= rule.high:
             return True
-        return is_first and isinstance(statistics.min, float)
+        return is_first and not isinstance(statistics.min, int)
 
     def _scan(self, facts: ParquetFacts, unit: Unit, rule: _Rule) -> str | None:
         try:

@@ -8,7 +8,7 @@ Modules:
     liveness          when a silent process counts as hung
     core_assignment   which cores each process is pinned to, and its GPU environment
     agenda            what the run does next: epoch, evaluation, checkpoint, end
-    backoff           when something that failed for lack of memory is tried again
+    backoff           when something that failed is tried again
     checkpoint_cut    states of one checkpoint
     handover          which parameter server owns which buckets, from one shard map to the next
     migration         states of a round of buckets that are copied to another host

@@ -24,6 +24,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from elastichost.plan import Access, Plan, ProcessId, ProcessSpec
 from elastichost.runs.events import AnyEvent, BucketsMoved, BucketsMoving, MoveAborted, ShardMapPublished
 from elastichost.specs import TableSpec
+from elastichost.supervisor.controllers.migration import MOST_RETRY_S, MigrationController
 from elastichost.supervisor.controllers.shard_map import ShardMapController
 from elastichost.supervisor.core import migration
 from elastichost.supervisor.core.backoff import FREED_BYTES
@@ -537,6 +538,21 @@ class MappedWorld(World):
 
 MappedWorld.TestCase.settings = settings(max_examples=examples(100), stateful_step_count=60, deadline=None)
 TestMovesOfMappedRowsUnderFire = MappedWorld.TestCase
+
+
+# --- rounds that are aborted again and again --------------------------------------------------------------------------
+
+
+def test_the_wait_after_any_number_of_aborted_rounds_is_the_longest_one() -> None:
+    noted = Noted()
+    run: Any = SimpleNamespace(fleet=Fleet(), plan=plan({0, 1}), now_s=lambda: 100.0, **noted.attributes)
+    controller = MigrationController(run, lambda reason: None)
+    for _ in range(1024 + 1):
+        controller.begin((migration.Move(0, 0, 0, 1),), "test")
+        controller.give_up("the plan changed")
+        assert not controller.is_open and controller.waits
+    waits = [event.wait_s for event in noted.of(MoveAborted)]
+    assert waits[:3] == [1.0, 2.0, 4.0] and waits[1023:] == [MOST_RETRY_S] * 2
 
 
 # --- hosts without memory ---------------------------------------------------------------------------------------------

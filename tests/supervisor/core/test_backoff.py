@@ -3,10 +3,21 @@ reported."""
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastichost.supervisor.core.backoff import FREED_BYTES, Retries, failed, may_try, succeeded, waits_s
+from elastichost.supervisor.core.backoff import (
+    FREED_BYTES,
+    MOST_S,
+    Failed,
+    Retries,
+    doubled_s,
+    failed,
+    may_try,
+    succeeded,
+    waits_s,
+)
 
 HOST, OTHER = "host 1", "host 2"
 
@@ -21,6 +32,13 @@ def test_the_wait_doubles_with_each_failure_up_to_ten_minutes() -> None:
         assert may_try(retries, HOST, now_s)
         assert may_try(retries, OTHER, now_s)
     assert waits == [30.0, 60.0, 120.0, 240.0, 480.0, 600.0, 600.0, 600.0]
+
+
+@pytest.mark.parametrize("times", [1024, 1025, 10_000])
+def test_a_wait_stays_the_longest_one_for_any_number_of_failures(times: int) -> None:
+    assert doubled_s(1e-3, 60.0, times) == 60.0
+    retries = Retries({HOST: Failed(times - 1, 0.0)})
+    assert waits_s(failed(retries, HOST, 0.0)[0], HOST, 0.0) == MOST_S
 
 
 def test_only_the_first_failure_since_a_success_is_reported() -> None:
