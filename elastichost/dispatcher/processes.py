@@ -50,16 +50,17 @@ class Ended:
 
 
 class JobProcesses:
-    """The processes of all jobs. Use it as a context manager: on exit, all processes are ended. pids: job -> pid of its
-    supervisor."""
+    """The processes of all jobs. Use it as a context manager: on exit, all processes are ended. launcher: starts them;
+    None: a new fork server. pids: job -> pid of its supervisor."""
 
-    def __init__(self) -> None:
+    def __init__(self, launcher: LocalLauncher | None = None) -> None:
         entries = Entries()
-        self._launcher = LocalLauncher((*entries.imports, *IMPORTS), (*entries.calls, *CALLS))
+        self._launcher = launcher or LocalLauncher((*entries.imports, *IMPORTS), (*entries.calls, *CALLS))
         self._names: dict[tuple[str, int], str] = {}  # (role, index) -> job
         self._numbers: dict[str, int] = {}  # job -> index
         # (role, job) of a process that is being forked -> the signal to send when it is there; 0: none
         self._asked: dict[tuple[str, str], int] = {}
+        self._not_asked: list[Ended] = []  # processes that could not even be requested since the last `events`
         self._below: dict[ProcessId, tuple[int, ...]] = {}  # process that was sent SIGKILL -> pids of its tree
         self._orphans: set[int] = set()  # processes to reap; some may be reaped already, or not be children
         self.pids: dict[str, int] = {}
@@ -96,11 +97,12 @@ class JobProcesses:
         return self._launcher.prepared is not None
 
     def examine(self, job: str, arguments: bytes, log: Path) -> None:
-        """Starts the examination of a job. arguments: an ExamineArguments, encoded as JSON."""
+        """Starts the examination of a job. arguments: an ExamineArguments, encoded as JSON. If that is not possible,
+        `events` tells so."""
         self._spawn(CHECK, job, 1, "elastichost.dispatcher.admission_probe:main", arguments, log, ())
 
     def start(self, job: str, incarnation: int, arguments: JobArguments, log: Path) -> None:
-        """Starts the supervisor of a job."""
+        """Starts the supervisor of a job. If that is not possible, `events` tells so."""
         entry = "elastichost.dispatcher.job_process:main"
         self._spawn(JOB, job, incarnation, entry, msgspec.json.encode(arguments), log, arguments.lent.cores)
 
@@ -110,7 +112,12 @@ class JobProcesses:
         number = self._numbers.setdefault(job, len(self._numbers))
         self._names[role, number], self._asked[role, job] = job, 0
         process = ProcessId(role, number, incarnation)
-        self._launcher.spawn(SpawnRequest(process, entry, arguments, log, cores=cores))
+        try:
+            self._launcher.spawn(SpawnRequest(process, entry, arguments, log, cores=cores))
+        except OSError as error:
+            # The log cannot be opened: the disk is full, or the folder of the job was removed. The other jobs go on.
+            del self._asked[role, job]
+            self._not_asked.append(Ended(role, job, incarnation, None, f"{log}: {error.strerror or error}"))
 
     def signal(self, job: str, number: int) -> None:
         """Sends a signal to a job's supervisor, if it is alive. A supervisor that is being forked gets the signal when
@@ -138,7 +145,7 @@ class JobProcesses:
 
     def events(self) -> list[Ended]:
         """The processes that have ended since the last call. Does not block. Also reaps adopted processes."""
-        found = []
+        found, self._not_asked = self._not_asked, []
         for event in self._launcher.events():
             ended = self._ended(event)
             if ended is not None:

@@ -13,7 +13,7 @@ from elastichost.errors import PreflightError
 from elastichost.reporting.host import story as host_story
 from elastichost.reporting.host.assemble import QUIET, read_host_report
 from elastichost.reporting.host.facts import HostReport, JobRow
-from elastichost.runs.events import EVENT_CLASSES, JobSubmitted, JournalLine
+from elastichost.runs.events import EVENT_CLASSES, JobDone, JobSubmitted, JournalLine
 from tests.reporting.host_remains import (
     MIB,
     began,
@@ -172,6 +172,28 @@ def test_an_earlier_dispatcher_of_the_directory_is_left_out(tmp_path: Path, repo
     after(directory, line(-500.0, JobSubmitted("ads")), line(-499.0, began("ads", "of before")))
     found = read(directory)
     assert (found.course, found.jobs, found.decisions) == (report.course, report.jobs, report.decisions)
+
+
+def test_a_resumed_batch_is_told_on_the_clock_of_its_last_dispatcher(tmp_path: Path) -> None:
+    """The first dispatcher completed `a` and was killed while `b` ran; the second one lists both."""
+    write_journal(
+        tmp_path,
+        host_line(-3600.0, JobSubmitted("a")),
+        host_line(-3600.0, JobSubmitted("b")),
+        host_line(-3599.0, began("a", "nothing runs")),
+        host_line(-3590.0, JobDone("a", 9.0)),
+        host_line(-3589.0, began("b", "of before")),
+        host_line(1.0, JobSubmitted("b")),
+        host_line(2.0, began("b", "it continues")),
+        host_line(9.0, JobDone("b", 7.0)),
+    )
+    first = job("a", submitted_s=0.5, started_s=1.5, ended_s=10.5)
+    second = job("b", submitted_s=1.0, started_s=2.0, ended_s=9.0)
+    write_host(tmp_path, host(tmp_path, first, second, elapsed_s=12.0))
+    report = read(tmp_path)
+    assert all(until_s <= report.summary.elapsed_s for _, _, until_s in spans(report, "b"))
+    assert spans(report, "b") == [("waiting", 1.0, 2.0), ("running", 2.0, 9.0)]
+    assert [(round(one.at_s, 3), one.kind) for one in report.decisions] == [(2.0, "job_started"), (9.0, "job_done")]
 
 
 def test_a_journal_from_before_a_reboot_is_left_out(tmp_path: Path, report: HostReport) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
 from elastichost.chaos.faults.source_process import SourceProcess
@@ -271,8 +271,11 @@ class KillPair:
         if worker is None or server is None:
             return None
         struck = open_fault(self, target, f"{worker.process}, {server.process}", "pair", 2, server, worker)
-        hits = [target.hit(incarnation.pid, signal.SIGKILL) for incarnation in (worker, server)]
-        return struck if all(hits) else None
+        hits = [incarnation for incarnation in (worker, server) if target.hit(incarnation.pid, signal.SIGKILL)]
+        if len(hits) == 1:  # the other has just ended by itself
+            kind: Kind = "worker" if hits == [worker] else "server"
+            return replace(struck, hit=str(hits[0].process), kind=kind, kills=1, incarnations=(hits[0],))
+        return struck if hits else None
 
 
 @dataclass(frozen=True, slots=True)

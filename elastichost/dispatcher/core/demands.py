@@ -48,7 +48,7 @@ ROW_TOUCHES = 3.0  # a row is read once for the sample, and read and written whe
 PRIOR_WORTH_S = 1.0  # seconds of measurement beyond which a job counts as measured
 LEAST_EFFICIENCY = 0.2
 IDLE = 0.7  # a worker that uses less than this share of its cores is limited by something other than computing
-MOST_WORKERS = 64
+MOST_WORKERS = 64  # that the dispatcher chooses by itself; a job file may state more
 LEAST_MORE = 1.02  # least ratio of speeds for which a mode with more workers is worth its memory
 
 
@@ -208,7 +208,8 @@ def _mixed(old: float, new: float, weight: float) -> float:
 def modes_of(examined: Examined, known: Known, host: HostPower, current: int | None = None) -> tuple[Mode, ...]:
     """Returns the modes of a job, by rising number of workers. A number that is less than 2 % faster than the mode
     before it is left out, unless it is `current`: the number of workers that the job has now."""
-    most = min(examined.most_workers, max(examined.least_workers, 2 * host.cores), MOST_WORKERS)
+    # the job file may ask for more than MOST_WORKERS at least: such a job has that one mode
+    most = max(examined.least_workers, min(examined.most_workers, 2 * host.cores, MOST_WORKERS))
     counts = range(examined.least_workers, most + 1) if examined.size_is_open else (examined.least_workers,)
     found: list[Mode] = []
     for workers in counts:

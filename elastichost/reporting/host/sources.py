@@ -42,11 +42,14 @@ class HostSources(Sources):
 
 
 def began_s(lines: Sequence[JournalLine], jobs: Sequence[JobStatus]) -> float | None:
-    """When the dispatcher began, on the journal's clock; None if that is not known. It is computed from jobs with
-    their submission in the journal, because the status has the same moment on the dispatcher's clock."""
-    told = {line.event.job: line.monotonic_s for line in lines if isinstance(line.event, JobSubmitted)}
-    began = [told[job.job] - job.submitted_s for job in jobs if job.job in told]
-    return min(began) if began else None
+    """When the last dispatcher began, on the journal's clock; None if that is not known. It is computed from the job
+    that was submitted last by the journal, because the status has the same moment on the dispatcher's clock. Jobs that
+    an earlier dispatcher completed are in the status too, with times on the clock of that dispatcher."""
+    submitted_s = {job.job: job.submitted_s for job in jobs}
+    for line in reversed(lines):
+        if isinstance(line.event, JobSubmitted) and line.event.job in submitted_s:
+            return line.monotonic_s - submitted_s[line.event.job]
+    return None
 
 
 def of_last_dispatcher(lines: Sequence[JournalLine], began: float | None) -> tuple[JournalLine, ...]:

@@ -6,7 +6,7 @@ import itertools
 
 import msgspec
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from elastichost.dispatcher.core.demands import HostPower, Known, MemoryOfSize, basis_of, learnt, modes_of, prior
@@ -68,6 +68,12 @@ def test_a_fixed_size_has_one_mode() -> None:
     assert [mode.workers for mode in modes_of(fixed, KNOWN, POWER)] == [3]
 
 
+@pytest.mark.parametrize("cores", [1, 4, 128])
+def test_a_job_that_asks_for_more_workers_than_are_chosen_has_its_least(cores: int) -> None:
+    wide = examined("a", least=65, most=100)
+    assert [mode.workers for mode in modes_of(wide, KNOWN, HostPower(cores, 1e10))] == [65]
+
+
 def test_memory_between_known_sizes_is_interpolated() -> None:
     found = modes_of(examined("a", 1000, least=2, most=4, worker_mb=50), KNOWN, HostPower(64, 1e12))
     assert {mode.workers: mode.memory_bytes // MB for mode in found} == {2: 1000, 3: 1050, 4: 1100}
@@ -80,19 +86,18 @@ def test_memory_between_known_sizes_is_interpolated() -> None:
     more=st.floats(0.0, 1.0),
     reader=st.sampled_from([0.0, 1.0, 1e4]),
     efficiency=st.floats(0.2, 1.0),
-    least=st.integers(1, 3),
-    most=st.integers(1, 64),
+    sizes=st.lists(st.integers(1, 100), min_size=2, max_size=2).map(sorted),
     cores=st.integers(1, 64),
 )
 def test_modes_are_allowed_sizes_and_speed_rises_with_each(
-    worker_cpu_s: float, more: float, reader: float, efficiency: float, least: int, most: int, cores: int
+    worker_cpu_s: float, more: float, reader: float, efficiency: float, sizes: list[int], cores: int
 ) -> None:
-    assume(least <= most)
+    least, most = sizes
     known = Known(worker_cpu_s, worker_cpu_s + more, reader, efficiency, 5.0)
     found = modes_of(examined("a", least=least, most=most), known, HostPower(cores, 1e10))
     assert found[0].workers == least
     for before, after in itertools.pairwise(found):
-        assert before.workers < after.workers <= max(most, least)
+        assert before.workers < after.workers <= most
         assert before.samples_per_s < after.samples_per_s
         assert before.memory_bytes < after.memory_bytes
     for mode in found:
