@@ -2,6 +2,7 @@
 
 Modules:
     inventory       cores, memory and GPUs that this process may use
+    cgroup          the limits of this process' cgroup and of the groups around it
     procfs          the state of a process, from /proc
     process_meter   measures the processes of a run once a second; metrics.db
     priority        scheduling priority of a process

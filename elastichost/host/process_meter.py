@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sqlite3
 import time
 from collections import deque
@@ -15,7 +16,16 @@ from typing import NamedTuple
 from elastichost.atomic_write import is_out_of_space
 from elastichost.metrics import GpuStatus, ProcessStatus, RunStatus
 
-__all__ = ["MetricsStore", "ProcessMeter", "Pss", "Usage", "anonymous_bytes", "own_bytes", "processes_alike"]
+__all__ = [
+    "MetricsStore",
+    "ProcessMeter",
+    "Pss",
+    "Usage",
+    "anonymous_bytes",
+    "context_switches",
+    "own_bytes",
+    "processes_alike",
+]
 
 FEW = 16  # up to this number of processes, all are measured at once
 FRESH_S = 0.9  # a measurement that is older is repeated
@@ -25,6 +35,7 @@ PSS_TIME_SHARE_OF_MANY = 0.001  # the same where many runs share a host: togethe
 PSS_SHARE_OF_ALL = 0.02  # of the time, for all processes together where there are more than FEW
 PSS_AT_ONCE_S = 0.05  # in one call, where there are at most FEW
 _TICKS_PER_S, _PAGE_BYTES = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
+_SWITCHES = re.compile(rb"^(?:non)?voluntary_ctxt_switches:\s*(\d+)", re.MULTILINE)
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS process (
@@ -250,9 +261,14 @@ def _read(pid: int) -> _Found | None:
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return None
     fields = stat.rpartition(b")")[2].split()  # from the third on; the second, its name, may hold any characters
-    switches = [int(line.split()[1]) for line in status.splitlines()[-2:] if b"ctxt_switches" in line]
     cpu_s = (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
-    return _Found(cpu_s, int(fields[21]) * _PAGE_BYTES, sum(switches))
+    return _Found(cpu_s, int(fields[21]) * _PAGE_BYTES, context_switches(status))
+
+
+def context_switches(status: bytes) -> int:
+    """The context switches of a process since its start, voluntary or not, from its /proc/PID/status. Pure. The lines
+    are found by their names: kernels for x86 write further lines behind them. 0: the kernel does not count them."""
+    return sum(map(int, _SWITCHES.findall(status)))
 
 
 class MetricsStore:

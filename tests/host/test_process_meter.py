@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastichost.host.process_meter import ProcessMeter, own_bytes, processes_alike
+from elastichost.host.process_meter import ProcessMeter, context_switches, own_bytes, processes_alike
 
 MB = 10**6
 
@@ -25,6 +25,14 @@ def test_all_memory_of_a_single_process_is_its_own() -> None:
     assert own_bytes(7, 9, 1) == 7
     assert own_bytes(7, 5, 4) == 7, "values that were not measured at the same time"
     assert own_bytes(1, 100, 2) == 0
+
+
+def test_context_switches_are_counted_where_further_lines_are_behind_them() -> None:
+    """As on x86 since Linux 6.6."""
+    counts = b"Name:\tpython\nMems_allowed_list:\t0\nvoluntary_ctxt_switches:\t150\nnonvoluntary_ctxt_switches:\t7\n"
+    assert context_switches(counts) == 157
+    assert context_switches(counts + b"x86_Thread_features:\t\nx86_Thread_features_locked:\t\n") == 157
+    assert context_switches(b"Name:\tvoluntary_ctxt_switches: 3\n") == 0
 
 
 def test_processes_that_were_forked_from_one_are_counted() -> None:

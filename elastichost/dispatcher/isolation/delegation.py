@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from elastichost.dispatcher.isolation.control_files import ControlFiles
-from elastichost.dispatcher.isolation.limits import group_directory, mounted, own_path
 from elastichost.errors import ElastichostError
+from elastichost.host.cgroup.groups import group_directory, mounted, own_path
 
 __all__ = ["WANTED", "Delegated", "Delegation", "NotDelegatedError", "delegated", "processes_in"]
 

@@ -16,11 +16,9 @@ weights all jobs would get equal shares, however many threads they have. 1.25 is
 
 from __future__ import annotations
 
-import posixpath
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 
 from elastichost.host.machine import PAGE_BYTES
 from elastichost.resources import core_list
@@ -30,14 +28,10 @@ __all__ = [
     "WALL",
     "JobLimits",
     "JobUsage",
-    "Mount",
     "cpu_weight",
-    "group_directory",
     "group_name",
     "kept_bytes",
     "keyed",
-    "mounted",
-    "own_path",
     "wall_bytes",
     "written",
 ]
@@ -118,45 +112,6 @@ def group_name(number: int, job: str) -> str:
 
 
 # --- what is read -----------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Mount:
-    """A mount of the hierarchy. root: the group that is visible at the directory `point`."""
-
-    point: PurePosixPath
-    root: str
-
-
-def mounted(mountinfo: str, kind: str) -> tuple[Mount, ...]:
-    """Returns the mounts of one type of file system ("cgroup2") from the text of /proc/self/mountinfo."""
-    found = []
-    for line in mountinfo.splitlines():
-        fields, _, rest = line.partition(" - ")
-        before = fields.split()
-        if len(before) >= 5 and rest.split(" ")[0] == kind:
-            found.append(Mount(PurePosixPath(_unescaped(before[4])), _unescaped(before[3])))
-    return tuple(found)
-
-
-def _unescaped(text: str) -> str:
-    """Returns a path of mountinfo with its octal escapes (blanks, tabs, newlines, backslashes) replaced."""
-    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), text)
-
-
-def own_path(proc_cgroup: str) -> str | None:
-    """Returns the path of the version 2 group in the text of /proc/self/cgroup; None: there is none."""
-    return next((line[3:] for line in proc_cgroup.splitlines() if line.startswith("0::/")), None)
-
-
-def group_directory(mount: Mount, own: str) -> PurePosixPath | None:
-    """Returns the directory at which a group is visible below a mount; None: it is not visible."""
-    if ".." in mount.root.split("/"):
-        return None  # the root is outside of this process's cgroup namespace, so paths cannot be compared
-    relative = posixpath.relpath(own, mount.root)
-    if relative == ".." or relative.startswith("../"):
-        return None
-    return mount.point / relative
 
 
 def keyed(text: str) -> dict[str, int]:

@@ -69,10 +69,10 @@ class GpuReporter:
             left = [gpu for gpu in self._gpus if gpu.index not in self.lost]
             self._meters = GpuMeter(left, self._nvml), GpuStateMeter(left, self._nvml)
         use, state = self._meters
-        states = state.read()  # before `look`, which leaves a GPU out that fails, and does not tell why
+        states = state.read()
         uses = use.look(now_s)
-        if len(uses) < len(self._gpus) - len(self.lost):
-            raise self._nvml.NVMLError_GpuIsLost
+        if use.problems:
+            raise next(iter(use.problems.values()))
         return uses, states
 
     def _drop_lost(self, problem: str) -> bool:
@@ -107,7 +107,7 @@ def _unmeasured(gpu: GpuDevice, problem: str) -> GpuStatus:
 
 
 def _status(gpu: GpuDevice, use: GpuUse, state: GpuState, passed_s: float, own: Collection[int]) -> GpuStatus:
-    is_measured = passed_s > 0
+    is_measured = passed_s > 0 and use.is_known
     named = {pid: use.by_pid[pid] for pid in use.by_pid if pid in own}
     memory = [size for pid, size in use.memory_bytes.items() if pid in own]
     return GpuStatus(

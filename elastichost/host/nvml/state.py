@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from elastichost.host.nvml.answers import told
 from elastichost.resources import GpuDevice
 
 __all__ = ["GpuState", "GpuStateMeter"]
@@ -90,15 +91,19 @@ class _StateOfGpu:
         self._handle = nvml.nvmlDeviceGetHandleByIndex(index)
         # Two samples of GPM that change places: the rates are over the time between them.
         self._samples: list[Any] = []
-        with contextlib.suppress(nvml.NVMLError):
+        try:
             if nvml.nvmlGpmQueryDeviceSupport(self._handle).isSupportedDevice:
-                self._samples = [nvml.nvmlGpmSampleAlloc(), nvml.nvmlGpmSampleAlloc()]
+                for _ in range(2):
+                    self._samples.append(nvml.nvmlGpmSampleAlloc())
                 nvml.nvmlGpmSampleGet(self._handle, self._samples[0])
+        except nvml.NVMLError:  # the GPU has no figure of its traffic
+            self.close()
 
     def close(self) -> None:
         for sample in self._samples:
             with contextlib.suppress(self._nvml.NVMLError):
                 self._nvml.nvmlGpmSampleFree(sample)
+        self._samples = []
 
     def is_lost(self) -> bool:
         try:
@@ -129,16 +134,22 @@ class _StateOfGpu:
         )
 
     def _told(self, call: Callable[..., int], *arguments: Any) -> int | None:
-        """The answer to a call, None when this GPU does not support it. Other errors are raised."""
-        try:
-            return int(call(self._handle, *arguments))
-        except self._nvml.NVMLError_NotSupported:
-            return None
+        """The answer to a call, None when there is none for this GPU. Other errors are raised."""
+        answer = told(self._nvml, call, self._handle, *arguments)
+        return None if answer is None else int(answer)
 
     def _traffic(self) -> tuple[float | None, float | None]:
-        """Bytes per second that the GPU received and sent since the last call."""
+        """Bytes per second that the GPU received and sent since the last call that succeeded; None: not known."""
         if not self._samples:
             return None, None
+        try:
+            return self._measured_traffic()
+        except self._nvml.NVMLError_GpuIsLost:
+            raise
+        except self._nvml.NVMLError:  # the other figures of the GPU are known without these metrics
+            return None, None
+
+    def _measured_traffic(self) -> tuple[float | None, float | None]:
         nvml = self._nvml
         nvml.nvmlGpmSampleGet(self._handle, self._samples[1])
         request = nvml.c_nvmlGpmMetricsGet_t()

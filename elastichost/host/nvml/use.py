@@ -15,6 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
 
+from elastichost.host.nvml.answers import told
 from elastichost.resources import GpuDevice
 
 __all__ = ["GpuMeter", "GpuUse"]
@@ -27,13 +28,14 @@ LEAST_PERCENT = 0.25  # used for a process that computes and is reported with 0,
 class GpuUse:
     """The use of one GPU since the last call. busy_s: seconds in which it computed. memory_s: seconds in which its
     memory was read or written. by_pid: pid -> the same two values, for processes that NVML tells apart. memory_bytes:
-    pid -> GPU memory."""
+    pid -> GPU memory. is_known: whether NVML tells busy_s and memory_s of this GPU; otherwise all seconds are 0."""
 
     index: int
     busy_s: float
     memory_s: float
     by_pid: Mapping[int, tuple[float, float]]
     memory_bytes: Mapping[int, int]
+    is_known: bool = True
 
     @property
     def nobodys(self) -> tuple[float, float]:
@@ -54,10 +56,13 @@ class _Gpu:
 
 
 class GpuMeter:
-    """The meter of all GPUs; `close` it after use. Without GPUs it does nothing. nvml: replaces pynvml in tests."""
+    """The meter of all GPUs; `close` it after use. Without GPUs it does nothing. nvml: replaces pynvml in tests.
+
+    problems: GPU -> the NVMLError for which the last `look` left it out."""
 
     def __init__(self, gpus: Sequence[GpuDevice], nvml: ModuleType | None = None) -> None:
         self._gpus: list[_Gpu] = []
+        self.problems: dict[int, Exception] = {}
         self._looked_s: float | None = None
         self._is_open = bool(gpus)
         if not gpus:
@@ -80,35 +85,41 @@ class GpuMeter:
         self._gpus = [gpu for gpu in self._gpus if gpu.index not in gone]
 
     def look(self, now_s: float) -> tuple[GpuUse, ...]:
-        """Returns the use of each GPU since the last call. A GPU for which NVML fails is left out."""
+        """Returns the use of each GPU since the last call. A GPU for which NVML fails is left out, and its error is
+        in `problems`. A GPU that only lacks a figure is not left out."""
         seconds = now_s - self._looked_s if self._looked_s is not None else 0.0
         self._looked_s = now_s
         found = []
+        self.problems = {}
         for gpu in self._gpus:
-            with contextlib.suppress(self._nvml.NVMLError):
+            try:
                 found.append(self._use(gpu, seconds))
+            except self._nvml.NVMLError as error:
+                self.problems[gpu.index] = error
         return tuple(found)
 
     def _use(self, gpu: _Gpu, seconds: float) -> GpuUse:
-        memory = {
-            int(one.pid): int(one.usedGpuMemory or 0)
-            for one in self._nvml.nvmlDeviceGetComputeRunningProcesses(gpu.handle)
-        }
+        nvml = self._nvml
+        running = told(nvml, nvml.nvmlDeviceGetComputeRunningProcesses, gpu.handle) or ()
+        memory = {int(one.pid): int(one.usedGpuMemory or 0) for one in running}
         self._take_shares(gpu)
         gpu.shares = {pid: share for pid, share in gpu.shares.items() if pid in memory}
-        rates = self._nvml.nvmlDeviceGetUtilizationRates(gpu.handle)
-        busy_s, memory_s = seconds * rates.gpu / 100, seconds * rates.memory / 100
+        rates = told(nvml, nvml.nvmlDeviceGetUtilizationRates, gpu.handle)
+        busy_s, memory_s = (
+            (seconds * rates.gpu / 100, seconds * rates.memory / 100) if rates is not None else (0.0, 0.0)
+        )
         each_busy_s = _divided(busy_s, {pid: seconds * share[0] for pid, share in gpu.shares.items()})
         each_memory_s = _divided(memory_s, {pid: seconds * share[1] for pid, share in gpu.shares.items()})
         named = {pid: (each_busy_s[pid], each_memory_s[pid]) for pid in gpu.shares if not _is_mps(pid)}
-        return GpuUse(gpu.index, busy_s, memory_s, named, memory)
+        return GpuUse(gpu.index, busy_s, memory_s, named, memory, is_known=rates is not None)
 
     def _take_shares(self, gpu: _Gpu) -> None:
         """Updates the shares of processes. NVML returns only samples that are newer than the last call; a process
-        without a new sample keeps its share."""
+        without a new sample keeps its share. There are none where NVML does not tell processes apart."""
+        nvml = self._nvml
         try:
-            samples = self._nvml.nvmlDeviceGetProcessUtilization(gpu.handle, gpu.newest_us)
-        except self._nvml.NVMLError_NotFound:  # there is no newer sample
+            samples = told(nvml, nvml.nvmlDeviceGetProcessUtilization, gpu.handle, gpu.newest_us) or ()
+        except nvml.NVMLError_NotFound:  # there is no newer sample
             return
         for sample in samples:
             gpu.newest_us = max(gpu.newest_us, int(sample.timeStamp))

@@ -6,6 +6,7 @@ Nothing is written: a database that no process has open is opened as immutable.
 from __future__ import annotations
 
 import sqlite3
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -58,6 +59,13 @@ _GPUS = """
     SELECT idx, max(elapsed_s), avg(busy), avg(own_busy), max(used_bytes), max(own_bytes), avg(received_bytes_per_s),
            avg(sent_bytes_per_s)
     FROM gpu WHERE rowid BETWEEN ? AND ? GROUP BY idx, CAST(elapsed_s / ? AS INTEGER) ORDER BY idx, 2"""
+# A row of a process or a GPU has the time of a row of the run: one transaction adds all rows of a second.
+_RUN_ROW = """
+    SELECT run.rowid FROM run WHERE run.rowid >= ? AND elapsed_s = (SELECT elapsed_s FROM {table} WHERE rowid = ?)
+    ORDER BY run.rowid LIMIT 1"""
+_OTHER_ROW = """
+    SELECT rowid FROM {table} WHERE rowid BETWEEN ? AND ?
+    AND elapsed_s NOT IN (SELECT elapsed_s FROM run WHERE rowid BETWEEN ? AND ?) ORDER BY rowid LIMIT 1"""
 _HAS_GPUS = "SELECT count(*) FROM sqlite_master WHERE name = 'gpu'"
 
 
@@ -146,7 +154,7 @@ def _runs(connection: sqlite3.Connection, points: int) -> tuple[MeasuredSession,
 
 
 def _with_processes(connection: sqlite3.Connection, found: tuple[MeasuredSession, ...]) -> tuple[MeasuredSession, ...]:
-    ranges = [*_ranges(connection, "process"), *[NO_ROWS] * len(found)]
+    ranges = _ranges_of_sessions(connection, "process")
     return tuple(
         msgspec.structs.replace(
             session,
@@ -160,7 +168,7 @@ def _with_processes(connection: sqlite3.Connection, found: tuple[MeasuredSession
 def _with_gpus(connection: sqlite3.Connection, found: tuple[MeasuredSession, ...]) -> tuple[MeasuredSession, ...]:
     if not connection.execute(_HAS_GPUS).fetchone()[0]:
         return found
-    ranges = [*_ranges(connection, "gpu"), *[NO_ROWS] * len(found)]
+    ranges = _ranges_of_sessions(connection, "gpu")
     return tuple(
         msgspec.structs.replace(session, gpus=rows_of(connection, _GPUS, (*own, session.step_s), GpuRow))
         for session, own in zip(found, ranges, strict=False)
@@ -179,6 +187,29 @@ def _ranges(connection: sqlite3.Connection, table: str) -> list[tuple[int, int]]
     starts = [int(rowid) for (rowid,) in connection.execute(_STARTS.format(table=table))]
     ends = [start - 1 for start in starts[1:]]
     return list(zip(starts, [*ends, LAST_ROW], strict=True)) if starts else []
+
+
+def _ranges_of_sessions(connection: sqlite3.Connection, table: str) -> list[tuple[int, int]]:
+    """The (first, last) rowid that each session of the run has in a table that not every session writes to. NO_ROWS
+    for a session without rows there, for example one without a GPU.
+
+    The time need not go back where such a session lies between two others. So rows belong to the first session that has
+    a row of the run with the time of the first of them, and only as long as that session has their times."""
+    sessions = _ranges(connection, "run")
+    lasts = [last for _, last in sessions]
+    found = [NO_ROWS] * len(sessions)
+    number = 0
+    for first, last in _ranges(connection, table):
+        while first <= last and number < len(sessions):
+            row = connection.execute(_RUN_ROW.format(table=table), (sessions[number][0], first)).fetchone()
+            if row is None:
+                break  # no session has rows of this time: where these belong is not known
+            number = bisect_left(lasts, row[0])
+            other = connection.execute(_OTHER_ROW.format(table=table), (first, last, *sessions[number])).fetchone()
+            end = last if other is None else other[0] - 1
+            found[number] = first, end
+            first, number = end + 1, number + 1
+    return found
 
 
 # --- on the axis of running time --------------------------------------------------------------------------------------

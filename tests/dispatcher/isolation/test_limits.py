@@ -11,27 +11,16 @@ from hypothesis import strategies as st
 from elastichost.dispatcher.isolation.limits import (
     WALL,
     JobLimits,
-    Mount,
     cpu_weight,
-    group_directory,
     group_name,
     kept_bytes,
     keyed,
-    mounted,
-    own_path,
     wall_bytes,
     written,
 )
 
 ALL = frozenset({"memory", "cpu", "cpuset"})
 MIB = 1 << 20
-MOUNTS = r"""
-23 1 0:21 / / rw - ext4 /dev/root rw
-31 23 0:28 / /sys/fs/cgroup ro,nosuid - tmpfs tmpfs rw
-41 31 0:38 / /sys/fs/cgroup/unified rw shared:3 master:1 - cgroup2 cgroup2 rw
-42 31 0:39 /user.slice/a\040b /mnt/my\040groups rw - cgroup2 cgroup2 rw
-40 31 0:37 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,name=systemd
-"""
 
 
 def test_memory_max_is_above_the_charge_and_memory_high_a_little_below_memory_max() -> None:
@@ -80,36 +69,6 @@ def test_the_name_of_a_group_is_one_part_of_a_path(job: str, number: int) -> Non
     assert name.startswith(f"elastichost-{number}-")
     assert len(name) < 120
     assert name.isascii()
-
-
-def test_mounts_are_found_by_their_type() -> None:
-    assert mounted(MOUNTS, "cgroup2") == (
-        Mount(PurePosixPath("/sys/fs/cgroup/unified"), "/"),
-        Mount(PurePosixPath("/mnt/my groups"), "/user.slice/a b"),
-    )
-    assert mounted(MOUNTS, "resctrl") == ()
-
-
-@pytest.mark.parametrize(
-    ("root", "own", "shown"),
-    [
-        ("/", "/", "/m"),
-        ("/", "/user.slice/x.scope", "/m/user.slice/x.scope"),
-        ("/docker/1", "/docker/1", "/m"),
-        ("/docker/1", "/docker/1/a", "/m/a"),
-        ("/docker/1", "/docker/10", None),
-        ("/docker/1", "/", None),
-        ("/../..", "/a", None),
-    ],
-)
-def test_a_group_has_a_directory_below_a_mount_of_its_hierarchy(root: str, own: str, shown: str | None) -> None:
-    found = group_directory(Mount(PurePosixPath("/m"), root), own)
-    assert found == (None if shown is None else PurePosixPath(shown))
-
-
-def test_the_own_group_is_that_of_version_2() -> None:
-    assert own_path("9:name=systemd:/\n4:memory:/a\n0::/user.slice/x.scope\n") == "/user.slice/x.scope"
-    assert own_path("4:memory:/a\n") is None
 
 
 def test_page_cache_does_not_count_as_kept_memory() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import pynvml
 import pytest
 
 from elastichost.host.nvml.report import RETRY_S, GpuReporter
@@ -41,6 +42,49 @@ def test_a_run_that_nvml_does_not_name_has_no_own_figures() -> None:
     (status,) = reporter.look(101.0, {7})
     assert (status.own_busy, status.own_bytes) == (None, None)
     assert status.busy == pytest.approx(1.0)
+
+
+class NotToldApart(RecordedNvml):
+    """A GPU that does not tell processes apart. `code`: what it answers instead."""
+
+    code = pynvml.NVML_ERROR_NOT_SUPPORTED
+
+    def nvmlDeviceGetProcessUtilization(self, handle: int, newer_us: int) -> object:  # noqa: N802
+        raise pynvml.NVMLError(self.code)
+
+
+class Divided(NotToldApart):
+    """A GPU that is divided with MIG: the driver does not tell how busy it is, either."""
+
+    def nvmlDeviceGetUtilizationRates(self, handle: int) -> object:  # noqa: N802
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+
+
+def test_shares_that_nvml_does_not_support_are_the_only_figures_that_are_missing() -> None:
+    reporter = GpuReporter(GPUS, NotToldApart(ONE_BUSY))
+    reporter.look(100.0, {FIRST})
+    (status,) = reporter.look(101.0, {FIRST})
+    assert status.problem == ""
+    assert status.used_bytes is not None and status.used_bytes > 0
+    assert (status.busy, status.own_busy) == (pytest.approx(1.0), None)
+    assert status.own_bytes == 811597824
+
+
+def test_a_divided_gpu_is_not_shown_as_idle() -> None:
+    reporter = GpuReporter(GPUS, Divided(ONE_BUSY))
+    reporter.look(100.0, {FIRST})
+    (status,) = reporter.look(101.0, {FIRST})
+    assert (status.problem, status.busy, status.memory_busy, status.own_busy) == ("", None, None, None)
+    assert (status.own_bytes, status.temperature_c) == (811597824, 45)
+
+
+def test_the_problem_is_what_nvml_said() -> None:
+    nvml = NotToldApart(ONE_BUSY)
+    nvml.code = pynvml.NVML_ERROR_UNKNOWN
+    reporter = GpuReporter(GPUS, nvml)
+    (status,) = reporter.look(100.0, ())
+    assert status.problem == "Unknown Error"
+    assert not reporter.lost
 
 
 def test_a_library_that_fails_is_a_problem_until_it_answers_again() -> None:

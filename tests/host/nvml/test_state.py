@@ -56,6 +56,52 @@ def test_reasons_for_a_lower_clock_are_told_once_each() -> None:
     assert state.slowed_by == ("power limit", "temperature")
 
 
+class Unsampled(RecordedNvml):
+    """A GPU that names profiling metrics, but gives a sample only while `given` is positive. `held`: samples in use."""
+
+    given = 0
+    held = 0
+
+    def nvmlGpmSampleAlloc(self) -> object:  # noqa: N802
+        self.held += 1
+        return super().nvmlGpmSampleAlloc()
+
+    def nvmlGpmSampleFree(self, sample: object) -> None:  # noqa: N802
+        self.held -= 1
+
+    def nvmlGpmSampleGet(self, handle: int, sample: object) -> None:  # noqa: N802
+        self.given -= 1
+        if self.given < 0:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_UNKNOWN)
+
+
+@pytest.mark.parametrize("given", [0, 1])
+def test_without_samples_only_the_traffic_is_unknown(given: int) -> None:
+    nvml = Unsampled(ONE_BUSY)
+    nvml.given = given
+    meter = GpuStateMeter(GPUS, nvml)
+    for _ in range(2):
+        (state,) = meter.read()
+        assert (state.received_bytes_per_s, state.sent_bytes_per_s) == (None, None)
+        assert (state.temperature_c, state.used_bytes) == (45, 820838400)
+    assert nvml.held == 2 * given, "samples that are never used are given back"
+    meter.close()
+    assert nvml.held == 0
+
+
+@pytest.mark.parametrize("code", [pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, pynvml.NVML_ERROR_NO_PERMISSION])
+def test_a_figure_that_an_older_driver_lacks_or_does_not_permit_is_none(
+    monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    def refuses(*arguments: object) -> None:
+        raise pynvml.NVMLError(code)
+
+    nvml = RecordedNvml(ONE_BUSY)
+    monkeypatch.setattr(nvml, "nvmlDeviceGetPowerUsage", refuses, raising=False)
+    (state,) = GpuStateMeter(GPUS, nvml).read()
+    assert (state.power_w, state.temperature_c) == (None, 45)
+
+
 def test_a_lost_gpu_is_an_error_and_not_a_missing_figure() -> None:
     nvml = RecordedNvml()
     meter = GpuStateMeter(GPUS, nvml)

@@ -23,6 +23,15 @@ class Nvml(ModuleType):
     class NVMLError_NotFound(NVMLError):  # noqa: N801, N818 - its name
         pass
 
+    class NVMLError_NotSupported(NVMLError):  # noqa: N801, N818
+        pass
+
+    class NVMLError_FunctionNotFound(NVMLError):  # noqa: N801, N818
+        pass
+
+    class NVMLError_NoPermission(NVMLError):  # noqa: N801, N818
+        pass
+
     def __init__(self) -> None:
         super().__init__("nvml")
         self.is_open = False
@@ -129,8 +138,32 @@ def test_a_gpu_that_does_not_answer_is_left_out(nvml: Nvml) -> None:
     meter = GpuMeter(GPUS, nvml)
     nvml.is_lost = True
     assert meter.look(0.0) == ()
+    assert {gpu: str(error) for gpu, error in meter.problems.items()} == {0: "GPU is lost"}
     nvml.is_lost = False
     assert len(meter.look(1.0)) == 1
+    assert meter.problems == {}
+
+
+@pytest.mark.parametrize("name", ["NotSupported", "FunctionNotFound", "NoPermission"])
+@pytest.mark.parametrize("call", ["ProcessUtilization", "UtilizationRates", "ComputeRunningProcesses"])
+def test_a_figure_that_nvml_does_not_tell_leaves_the_others(
+    nvml: Nvml, monkeypatch: pytest.MonkeyPatch, name: str, call: str
+) -> None:
+    def refuses(*arguments: object) -> None:
+        raise getattr(nvml, f"NVMLError_{name}")
+
+    nvml.memory, nvml.busy = {11: 500}, 60
+    nvml.says(1, 11, 40)
+    monkeypatch.setattr(nvml, f"nvmlDeviceGet{call}", refuses)
+    meter = GpuMeter(GPUS, nvml)
+    meter.look(0.0)
+    (use,) = meter.look(1.0)
+    assert meter.problems == {}
+    assert use.is_known == (call != "UtilizationRates")
+    assert use.busy_s == (pytest.approx(0.6) if use.is_known else 0.0)
+    assert use.memory_bytes == ({} if call == "ComputeRunningProcesses" else {11: 500})
+    if call != "UtilizationRates":
+        assert use.by_pid == {} and use.nobodys[0] == pytest.approx(0.6)
 
 
 def test_without_gpus_nvml_is_not_opened(nvml: Nvml) -> None:

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from elastichost.host.process_meter import MetricsStore
-from elastichost.metrics import GpuStatus
+from elastichost.metrics import GpuStatus, RunStatus
 from elastichost.reporting.run.measurements import course_of, gpu_courses, process_courses, read_measurements
 from elastichost.reporting.run.sessions import axis_of
 from tests.reporting.remains import status, write_metrics
@@ -149,6 +149,45 @@ def test_gpus_are_drawn_over_all_sessions_with_breaks_between_them(tmp_path: Pat
     assert gpu.at_s == (0.0, 1.0, None, 2.5), "a GPU that did not answer has no row"
     assert gpu.busy == (None, 0.5, None, 0.25)
     assert gpu.used_bytes == (40, 40, None, 40)
+
+
+def gpu_row(at_s: float) -> RunStatus:
+    gpu = GpuStatus(index=0, name="a GPU", total_bytes=100, busy=0.5, used_bytes=40, own_bytes=30)
+    return msgspec.structs.replace(status(at_s, 100), gpus=(gpu,))
+
+
+def drawn_at_s(path: Path, rows: list[RunStatus]) -> tuple[float | None, ...]:
+    """When the only GPU of these rows is drawn."""
+    write_metrics(path, rows)
+    found = read_measurements(path)
+    (gpu,) = gpu_courses(found, axis_of((), [session.duration_s for session in found.sessions]))
+    return gpu.at_s
+
+
+def test_gpus_are_drawn_in_the_session_that_had_them(tmp_path: Path) -> None:
+    without = [status(0.0, 100), status(1.0, 200)]
+    assert drawn_at_s(tmp_path / "a.db", [*without, gpu_row(0.5), gpu_row(1.5)]) == (1.5, 2.5)
+    # a session without a GPU between two with one: the times of the rows with GPUs do not go back
+    rows = [gpu_row(0.5), gpu_row(1.5), *without, status(0.25, 300), gpu_row(2.5), gpu_row(3.5)]
+    assert drawn_at_s(tmp_path / "b.db", rows) == (0.5, 1.5, None, None, 5.0, 6.0)
+
+
+def test_processes_are_drawn_in_the_session_that_had_them(tmp_path: Path) -> None:
+    without = [msgspec.structs.replace(status(at_s, 100), processes=()) for at_s in (0.0, 1.0)]
+    write_metrics(tmp_path / "metrics.db", [*without, status(0.5, 100), status(1.5, 200)])
+    found = read_measurements(tmp_path / "metrics.db")
+    (worker, _) = process_courses(found, axis_of((), [session.duration_s for session in found.sessions]))
+    assert worker.at_s == (1.5, 2.5)
+
+
+def test_rows_of_no_session_are_left_out(tmp_path: Path) -> None:
+    write_metrics(tmp_path / "metrics.db", [gpu_row(0.0), gpu_row(1.0)])
+    with sqlite3.connect(tmp_path / "metrics.db") as connection:
+        connection.execute("UPDATE gpu SET elapsed_s = elapsed_s + 0.3")
+    connection.close()
+    found = read_measurements(tmp_path / "metrics.db")
+    assert not found.problem
+    assert [session.gpus for session in found.sessions] == [()]
 
 
 def test_a_run_from_before_gpus_were_measured_has_none(tmp_path: Path) -> None:
