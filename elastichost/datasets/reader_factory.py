@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import traceback
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from elastichost.datasets.api import Reader
@@ -22,6 +23,7 @@ from elastichost.datasets.synthetic.reader import SyntheticReader, synthetic_sha
 from elastichost.datasets.text.criteo import criteo_decoder
 from elastichost.datasets.text.csv import csv_decoder
 from elastichost.errors import DataError
+from elastichost.user_model.source import import_path
 
 if TYPE_CHECKING:
     from elastichost.config.job import JobSpec
@@ -78,11 +80,12 @@ def _custom_reader(job: JobSpec, settings: DataSettings) -> Reader:
     if not module_name or not class_name:
         raise DataError(f"data.format {settings.format!r} is not a format", hint=f"use {known}")
     try:
-        module = importlib.import_module(module_name)
+        with import_path(Path.cwd()):  # as for a module of the model
+            module = importlib.import_module(module_name)
     except ImportError as error:
         raise DataError(
             f"data.format {settings.format!r}: the module {module_name} cannot be imported ({error})",
-            hint="install it, or put its folder on PYTHONPATH",
+            hint="install it, start elastichost in its folder, or put this folder on PYTHONPATH",
         ) from error
     except Exception as error:
         raise _failed(settings.format, f"the module {module_name} fails when it is imported", error) from error

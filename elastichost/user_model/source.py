@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import importlib.machinery
 import importlib.util
+import os
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
@@ -19,7 +20,15 @@ from pathlib import Path
 from elastichost.errors import ModelError
 from elastichost.human_readable import did_you_mean
 
-__all__ = ["BuildSpec", "check_build_source", "import_path", "local_sources", "parse_build_spec", "source_file"]
+__all__ = [
+    "BuildSpec",
+    "check_build_source",
+    "import_path",
+    "local_module",
+    "local_sources",
+    "parse_build_spec",
+    "source_file",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +102,18 @@ def source_file(parsed: BuildSpec, base_dir: Path) -> Path | None:
         )
     origin = found.origin
     return Path(origin) if origin is not None and origin.endswith(".py") else None
+
+
+def local_module(module: str, base_dir: Path) -> Path | None:
+    """The Python file, below `base_dir`, of a module that is imported from there; None: there is none, or the module
+    comes from another place."""
+    with import_path(base_dir):
+        found = _find_module(module)
+    if found is None or found.origin is None or not os.path.isfile(found.origin):  # "built-in" is no file
+        return None
+    place = base_dir.joinpath(*module.split("."))
+    candidates = (place / "__init__.py", place.parent / f"{place.name}.py")
+    return next((one for one in candidates if one.is_file() and one.samefile(found.origin)), None)
 
 
 def local_sources(file: Path) -> tuple[Path, ...]:

@@ -153,3 +153,14 @@ def test_retail_data(tmp_path: Path) -> None:
     assert sum(batch.size for batch in batches) == unit.samples
     assert np.isfinite(np.concatenate([batch.dense for batch in batches])).all()
     assert all(batch.lengths[: 7 * batch.size].all() for batch in batches)
+
+
+def test_a_custom_reader_is_found_in_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also by the program `elastichost`, on whose search path the working directory is not."""
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+    source = "class Reader:\n    def __init__(self, job, split): ...\n"
+    (tmp_path / "reader_in_working_directory.py").write_text(source)
+    monkeypatch.chdir(tmp_path)
+    job = load(tmp_path, f'format = "reader_in_working_directory:Reader"\ntrain = ["a"]\n{COLUMNS}')
+    assert type(open_reader(job, "train")).__name__ == "Reader"
+    assert str(tmp_path) not in sys.path

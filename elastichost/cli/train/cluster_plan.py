@@ -221,14 +221,15 @@ def _words(
     mounts: list[str],
 ) -> tuple[list[str], Mapping[str, str]]:
     """The words after `elastichost run`, and the files that the job needs there. Nodes of Slurm see the files of this
-    machine; the others get the resolved job and the source of the model."""
+    machine; the others get the resolved job and the source of the model, the metric functions and the reader."""
     from elastichost.cli.train.clusters.destination import parse_mount
+    from elastichost.cli.train.clusters.source_text import source_text
     from elastichost.supervisor.remote.job_bundle import files_for_others
 
     if cluster is ClusterName.SLURM:
         given = [*overrides, *(f"resources.{name}={value}" for name, value in _resources(request).items())]
         return [str(path.absolute()), *(word for one in given for word in ("--set", one))], {}
-    bundle = {one.name: one.data.decode() for one in files_for_others(there, Path.cwd())}
+    bundle = {one.name: source_text(one.name, one.data) for one in files_for_others(there, Path.cwd())}
     files = {JOB_FILE: bundle.pop(RESOLVED_JOB_FILE), **bundle}
     if cluster is ClusterName.KUBERNETES:
         _warn_of_unmounted(there, [parse_mount(text).path for text in mounts])
@@ -237,9 +238,11 @@ def _words(
 
 
 def _warn_of_unmounted(job: JobSpec, mounted: list[str]) -> None:
-    """Names the first data file that no volume of the pod holds. The image may hold it."""
+    """Names the first data file that no volume of the pod holds. The image may hold it; an address needs no volume."""
+    from elastichost.datasets.files.stamps import is_url
+
     for path in (*job.data.train, *job.data.test):
-        if not any(Path(path).is_relative_to(place) for place in mounted):
+        if not is_url(path) and not any(Path(path).is_relative_to(place) for place in mounted):
             text = f"warning  {path}: no --mount CLAIM:PATH contains it; the image must have it at this path"
             progress_console().print(text, style="yellow", markup=False, soft_wrap=True)
             return

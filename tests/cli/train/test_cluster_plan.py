@@ -9,6 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from elastichost.cli.train.cluster_plan import _warn_of_unmounted
+from elastichost.config.job import load_job
 from tests.cli.conftest import Elastichost
 from tests.cli.train.clusters.slow_job import SlowJob
 from tests.cli.train.clusters.test_manifest import documents
@@ -86,3 +88,43 @@ def test_data_without_a_volume_is_warned_of(elastichost: Elastichost, tmp_path: 
     assert mounted.code == 0 and "no --mount" not in mounted.stderr
     there = tomllib.loads(documents(mounted.stdout)["ConfigMap"]["data"]["job.toml"])
     assert there["data"]["train"] == [f"{tmp_path}/clicks.parquet"]
+
+
+def test_an_address_needs_no_volume(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = PARQUET.replace('"clicks.parquet"', '"s3://bucket/clicks.parquet"').replace(
+        "label =", 'test = ["/data/t.parquet"]\nlabel ='
+    )
+    (tmp_path / "clicks.toml").write_text(settings)
+    job = load_job(tmp_path / "clicks.toml", environ={})
+    _warn_of_unmounted(job, [])
+    said = capsys.readouterr().err
+    assert "/data/t.parquet: no --mount" in said and "s3://" not in said
+    _warn_of_unmounted(job, ["/data"])
+    assert not capsys.readouterr().err
+
+
+def test_own_metrics_and_a_source_in_latin_1_are_in_the_config_map(elastichost: Elastichost, tmp_path: Path) -> None:
+    job = SlowJob(tmp_path)
+    metrics = tmp_path / "my metrics"
+    metrics.mkdir()
+    body = "import words_of_metric\n\n\ndef f(scores, labels, weights):\n    return float(len(words_of_metric.WORD))\n"
+    (metrics / "my_metric.py").write_text(body)
+    (metrics / "words_of_metric.py").write_text("# coding: latin-1\nWORD = '\u00e9'\n", encoding="latin-1")
+    function = f"{metrics}/my_metric.py:f"
+    words = ["--set", f'evaluate.metrics=["auc", "{function}"]', "--set", f'evaluate.better."{function}"="higher"']
+    outcome = elastichost("plan", str(job.path), *words, "--for", "kubernetes", "--image", "x")
+    assert outcome.code == 0, outcome.stderr
+    found = documents(outcome.stdout)
+    data = found["ConfigMap"]["data"]
+    volumes = found["Job"]["spec"]["template"]["spec"]["volumes"]
+    [items] = [volume["configMap"]["items"] for volume in volumes if "configMap" in volume]
+    texts = {item["path"]: data[item["key"]] for item in items}
+    there = tomllib.loads(data["job.toml"])["evaluate"]
+    files = [text.rpartition(":")[0] for text in there["metrics"] if ":" in text]
+    assert [texts[file] for file in files] == [body]
+    assert there["better"] == {f"{files[0]}:f": "higher"}
+    [helper] = [path for path in texts if path.endswith("words_of_metric.py")]
+    assert Path(helper).parent == Path(files[0]).parent
+    names: dict[str, str] = {}
+    exec(compile(texts[helper].encode(), helper, "exec"), names)
+    assert names["WORD"] == "\u00e9"

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
+from hashlib import sha256
 
 import msgspec
 
 from elastichost.errors import ConfigError
 
-__all__ = ["DataVolume", "Destination", "name_for_kubernetes", "parse_mount"]
+__all__ = ["DataVolume", "Destination", "name_for_kubernetes", "parse_mount", "short_hash"]
 
-MOST_NAME = 50  # Kubernetes allows 63 characters, of which it takes some for the names of pods
+MOST_NAME = 54  # Kubernetes allows 63 characters, of which it takes some for the names of pods
 
 
 class DataVolume(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -43,9 +44,21 @@ class Destination(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 
 def name_for_kubernetes(name: str) -> str:
-    """The name of a job as a label of DNS: lower case letters, digits and hyphens."""
-    kept = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:MOST_NAME].rstrip("-")
-    return kept if kept and kept[0].isalpha() else f"job-{kept}".rstrip("-")
+    """The name of a job as a label of DNS: lower case letters, digits and hyphens, at most MOST_NAME of them. A name
+    that is not such a label gets a hash: otherwise another job could have the same label, and `kubectl apply` would
+    overwrite its objects."""
+    kept = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+    label = kept if kept and kept[0].isalpha() else f"job-{kept}".rstrip("-")
+    if label == name and len(label) <= MOST_NAME:
+        return label
+    suffix = f"-{short_hash(name)}"
+    return label[: MOST_NAME - len(suffix)].rstrip("-") + suffix
+
+
+def short_hash(text: str) -> str:
+    """The first 6 hex digits of the SHA-256 of a text: tells apart texts that are shortened or have characters
+    replaced."""
+    return sha256(text.encode()).hexdigest()[:6]
 
 
 def parse_mount(text: str) -> DataVolume:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import PurePosixPath
 from typing import Literal
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from elastichost.cli.train.clusters.destination import Destination, name_for_kubernetes
+from elastichost.cli.train.clusters.destination import Destination, name_for_kubernetes, short_hash
 from elastichost.cli.train.clusters.request import NodeRequest
 from elastichost.errors import ConfigError, ExitCode
 
@@ -23,6 +24,7 @@ TEMPLATES: Mapping[Cluster, str] = {
     "ray": "ray.py.jinja",
 }
 MOST_CONFIG_MAP_BYTES = 1_000_000  # Kubernetes allows 1 MiB with its own fields
+MOST_KEY = 200  # Kubernetes allows 253 characters
 RETRIES = 3  # starts after an end for which the job may not be at fault
 
 
@@ -53,6 +55,7 @@ def manifest(
             request=request,
             destination=destination,
             files=files,
+            keys=_keys(files),
             remark=" ".join(remark.split()),
             has_source=any("/" in path for path in files),
             requeue_codes=[int(ExitCode.STOPPED_RESUMABLE), int(ExitCode.TERMINATED)],
@@ -67,14 +70,30 @@ def _call(destination: Destination, words: Sequence[str]) -> list[str]:
     return [*shlex.split(destination.program), *run]
 
 
+def _keys(paths: Iterable[str]) -> dict[str, str]:
+    """Path -> its key in a ConfigMap, whose keys have only letters, digits, ".", "_" and "-". A path that would lose a
+    character, or have the key of another path, gets a hash."""
+    keys: dict[str, str] = {}
+    for path in paths:
+        plain = path.replace("/", ".")
+        key = re.sub(r"[^-._a-zA-Z0-9]", "_", plain)[:MOST_KEY]
+        keys[path] = key if key == plain and key not in keys.values() else f"{key}-{short_hash(path)}"
+    return keys
+
+
 def _block(text: str, indent: int) -> str:
     """A text as a YAML value: a block of indented lines, or a quoted text where characters need escapes."""
     is_plain = all(32 <= ord(letter) < 127 or letter in "\n\t" for letter in text)
     if not is_plain or not text.strip():
-        return '"' + "".join(map(_escaped, text)) + '"'
+        return _quoted(text)
     keeps = "+" if text.endswith("\n") else "-"
     lines = text.removesuffix("\n").split("\n")
     return f"|2{keeps}\n" + "\n".join(" " * indent + line if line else "" for line in lines)
+
+
+def _quoted(text: str) -> str:
+    """A text as a quoted text of YAML."""
+    return '"' + "".join(map(_escaped, text)) + '"'
 
 
 def _escaped(letter: str) -> str:
@@ -102,6 +121,6 @@ def _environment() -> Environment:
         "shell_words": shlex.join,
         "python": repr,
         "parent": lambda path: str(PurePosixPath(path).parent),
-        "key": lambda path: path.replace("/", "."),
+        "quoted": _quoted,
     }
     return made

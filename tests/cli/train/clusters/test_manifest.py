@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import subprocess
 from pathlib import Path
@@ -173,9 +174,34 @@ def test_a_script_for_ray_is_python_that_holds_the_files() -> None:
 
 
 def test_names_and_mounts() -> None:
-    assert name_for_kubernetes("My_Shop.v2") == "my-shop-v2"
-    assert name_for_kubernetes("7up-" + "x" * 80) == "job-7up-" + "x" * 46
+    assert name_for_kubernetes("my-shop-v2") == "my-shop-v2"
+    assert name_for_kubernetes("My_Shop.v2").startswith("my-shop-v2-")
+    assert name_for_kubernetes("7up-" + "x" * 80).startswith("job-7up-" + "x" * 39 + "-")
     assert parse_mount("clicks:/data/") == DataVolume("clicks", "/data")
     for wrong in ("clicks", "clicks:data", ":/data", "Clicks:/data"):
         with pytest.raises(ConfigError, match="CLAIM:PATH"):
             parse_mount(wrong)
+
+
+NAMES = ["clicks-2026-sweep-of-learning-rates-and-dimensions-lr-0.001", "clicks_v1", "7", "x" * 54, "x" * 55, "a-"]
+OTHERS = ["clicks-2026-sweep-of-learning-rates-and-dimensions-lr-0.010", "Clicks.v1", "job-7", "x" * 64, "x" * 56, "a"]
+
+
+def test_different_jobs_have_different_names_in_kubernetes() -> None:
+    """Otherwise `kubectl apply` of the second job would overwrite the objects of the first one."""
+    names = [name_for_kubernetes(name) for name in (*NAMES, *OTHERS)]
+    assert len(set(names)) == len(names)
+    for name in names:
+        assert len(name) <= 54 and re.fullmatch(r"[a-z]([a-z0-9-]*[a-z0-9])?", name), name
+
+
+def test_keys_of_a_config_map_are_valid_and_differ() -> None:
+    paths = ["job.toml", "source/my model.py", "source/my_model.py", "source/my+model.py", "source/\u00e4\U0001f600.py",
+             "source/a/b.py", "source/a.b.py", "source/" + "x" * 240 + ".py"]  # fmt: skip
+    files = {path: f"# {path}\n" for path in paths}
+    found = documents(made("kubernetes", files=files))
+    data = found["ConfigMap"]["data"]
+    assert all(re.fullmatch(r"[-._a-zA-Z0-9]{1,253}", key) for key in data), list(data)
+    volumes = found["Job"]["spec"]["template"]["spec"]["volumes"]
+    [items] = [volume["configMap"]["items"] for volume in volumes if "configMap" in volume]
+    assert {item["path"]: data[item["key"]] for item in items} == files
