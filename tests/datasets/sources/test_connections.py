@@ -72,7 +72,7 @@ def test_quantiles_are_of_requests_of_the_present_size(file: AddressedFile) -> N
     source.close()
 
 
-@pytest.mark.parametrize("order", [Order("stall", 1.0), Order("reset"), Order("refuse", 0.7), Order("slow", 1.0, 0.5)])
+@pytest.mark.parametrize("order", [Order("stall", 1.0), Order("refuse", 0.7), Order("slow", 1.0, 0.5)])
 def test_a_source_with_a_trouble_is_waited_for_and_that_is_told(
     file: AddressedFile, server: SourceServer, order: Order
 ) -> None:
@@ -81,14 +81,31 @@ def test_a_source_with_a_trouble_is_waited_for_and_that_is_told(
     server.order(order)
     for _ in range(3):
         assert whole(source.fetch(file, RANGES))
-        if order.fault == "reset":
-            server.order(order)
     told = [one.trouble for one in control.take_troubles()]
     if order.fault == "slow":
         assert told == []
     else:
-        wanted = {"stall": "stalled", "reset": "reset", "refuse": "refused"}[order.fault]
+        wanted = {"stall": "stalled", "refuse": "refused"}[order.fault]
         assert told[0] == wanted and told[-1] == "recovered"
+    source.close()
+
+
+def test_a_source_that_ends_connections_in_an_answer_is_waited_for_and_that_is_told(
+    file: AddressedFile, server: SourceServer
+) -> None:
+    control = InputControl(InputKnobs(connections=3, range_bytes=100_000))
+    source, found, told = SourceConnections(control, stall_s=5.0, patience_s=30.0), [], []
+    while not told:  # an order that arrives between two answers ends no request
+        thread = threading.Thread(target=lambda: found.append(source.fetch(file, RANGES)))
+        thread.start()
+        while not told and thread.is_alive():
+            server.order(Order("reset"))
+            thread.join(0.01)
+            told += [one.trouble for one in control.take_troubles()]
+        thread.join()
+    assert all(map(whole, found))
+    told += [one.trouble for one in control.take_troubles()]
+    assert told[0] == "reset" and told[-1] == "recovered"
     source.close()
 
 

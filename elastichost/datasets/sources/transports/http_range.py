@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import re
 import time
 from collections.abc import Callable
 from email.utils import parsedate_to_datetime
@@ -18,6 +19,8 @@ SCHEMES = ("http", "https")
 TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
 PIECE_BYTES = 1 << 16
 PLAIN = "%/?:@!$&'()*+,;=~"  # characters of a path or a query that are sent as they are
+_RANGE = re.compile(r"bytes[ =]*(\d+)-(\d+)/")  # of an answer that has bytes
+_NO_RANGE = re.compile(r"bytes[ =]*\*/(\d+)")  # of an answer that has none: only the size of the file
 
 
 class HttpConnection:
@@ -51,12 +54,15 @@ class HttpConnection:
         self, file: AddressedFile, start: int, into: memoryview, arrived: Callable[[int], None] = lambda size: None
     ) -> float:
         """Reads len(into) bytes from `start` on. arrived: is called with the bytes of each piece, also where a later
-        one fails. Returns the seconds until the first byte. Raises as `stat`."""
+        one fails. Returns the seconds until the first byte. Raises as `stat`, and DataError for a file that has changed
+        and for a server that sends other bytes."""
         began_s = time.perf_counter()
         response = self._request(file.url, (start, start + len(into)))
         try:
+            _check_is_long_enough(file, response)
             _check_status(file.url, response, HTTPStatus.PARTIAL_CONTENT)
             _check_version(file, response)
+            _check_begin(file.url, response, start)
             first_byte_s = time.perf_counter() - began_s
             filled = 0
             while filled < len(into):
@@ -82,19 +88,35 @@ class HttpConnection:
             self._open = None
 
     def _request(self, url: str, bounds: tuple[int, int]) -> http.client.HTTPResponse:
-        parts = urlsplit(url)
         try:
-            connection = self._connection(parts)
+            parts = urlsplit(url)
             target = quote(parts.path or "/", safe=PLAIN) + (
                 f"?{quote(parts.query, safe=PLAIN)}" if parts.query else ""
             )
-            connection.request("GET", target, headers={"Range": f"bytes={bounds[0]}-{bounds[1] - 1}"})
-            return connection.getresponse()
-        except (OSError, http.client.HTTPException) as error:
+            return self._answer(parts, target, {"Range": f"bytes={bounds[0]}-{bounds[1] - 1}"})
+        except OSError as error:  # first: an error of a certificate is a ValueError, too
             raise self._failure(error) from error
-        except ValueError as error:  # the host or the port
+        except (ValueError, http.client.InvalidURL) as error:  # the host or the port
             self.close()
             raise DataError(f"{url}: not an address of a web server ({error})", hint="give http://HOST/PATH") from error
+        except http.client.HTTPException as error:
+            raise self._failure(error) from error
+
+    def _answer(self, parts: SplitResult, target: str, headers: dict[str, str]) -> http.client.HTTPResponse:
+        """The answer to a request. A server may close a connection that nobody uses, and that shows only when the next
+        request is sent: then the request is sent once more, over a new connection (RFC 9112, section 9.3.1)."""
+        connection = self._connection(parts)
+        was_used = connection.sock is not None
+        try:
+            connection.request("GET", target, headers=headers)
+            return connection.getresponse()
+        except OSError as error:
+            if not was_used or isinstance(error, TimeoutError):
+                raise
+        self.close()
+        connection = self._connection(parts)
+        connection.request("GET", target, headers=headers)
+        return connection.getresponse()
 
     def _connection(self, parts: SplitResult) -> http.client.HTTPConnection:
         origin = (parts.scheme.lower(), parts.netloc)
@@ -104,7 +126,8 @@ class HttpConnection:
             if origin[0] not in SCHEMES or not parts.hostname:
                 raise DataError(f"{parts.geturl()}: not an address of http or https", hint="give http://HOST/PATH")
             kind = http.client.HTTPSConnection if origin[0] == "https" else http.client.HTTPConnection
-            self._open, self._origin = kind(parts.hostname, parts.port, timeout=self._stall_s), origin
+            port = kind.default_port if parts.port is None else parts.port  # without one, "::1" is taken to have one
+            self._open, self._origin = kind(parts.hostname, port, timeout=self._stall_s), origin
         return self._open
 
     def _failure(self, error: Exception) -> SourceError:
@@ -158,3 +181,25 @@ def _check_version(file: AddressedFile, response: http.client.HTTPResponse) -> N
     now = (_size_of(file.url, response), version_of(response))
     if now != (file.size_bytes, file.version):
         raise changed(file, now[0])
+
+
+def _check_is_long_enough(file: AddressedFile, response: http.client.HTTPResponse) -> None:
+    """Raises DataError when the answer says that the file has become too short for the range."""
+    if _is_empty(response):
+        raise changed(file, 0)
+    if response.status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+        told = _NO_RANGE.match(response.getheader("Content-Range", ""))
+        if told is not None and int(told[1]) != file.size_bytes:
+            raise changed(file, int(told[1]))
+
+
+def _check_begin(url: str, response: http.client.HTTPResponse, start: int) -> None:
+    """A server may send another range than the one that was asked for (RFC 9110, section 15.3.7). An answer that ends
+    too early is noticed by its bytes."""
+    told = response.getheader("Content-Range", "")
+    found = _RANGE.match(told)
+    if found is None or int(found[1]) != start:
+        raise DataError(
+            f"{url}: the server was asked for the bytes from {start} on, and sends the range '{told}'",
+            hint="download the file, or use a server (and a proxy before it) that sends the range that it is asked for",
+        )

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from queue import SimpleQueue
+from urllib.parse import urlsplit
 
 import pytest
 
 from elastichost.chaos.faults.source_process import Order
 from elastichost.chaos.faults.source_server import SourceServer
+from elastichost.datasets.sources.connections import SourceConnections
+from elastichost.datasets.sources.control import InputControl
 from elastichost.datasets.sources.transports.addressed_file import AddressedFile, SourceError
 from elastichost.datasets.sources.transports.http_range import HttpConnection
 from elastichost.errors import DataError
+from elastichost.wire.facts import InputKnobs
 from tests.datasets.sources.served import CONTENT, file, folder, server
 
 __all__ = ["file", "folder", "server"]
@@ -100,18 +106,145 @@ def answering(status: int, headers: dict[str, str]) -> Iterator[str]:
         def log_message(self, *_: object) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as made:
-        thread = threading.Thread(target=made.serve_forever)
+    with serving(_LocalServer(Handler)) as url:
+        yield url
+
+
+class _LocalServer(ThreadingHTTPServer):
+    """Counts the connections that it accepts and closes."""
+
+    def __init__(self, handler: type[BaseHTTPRequestHandler]) -> None:
+        super().__init__(("127.0.0.1", 0), handler)
+        self.accepted = 0
+        self.closed: SimpleQueue[None] = SimpleQueue()
+
+    def process_request(self, request: socket.socket | tuple[bytes, socket.socket], client_address: object) -> None:
+        self.accepted += 1
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: socket.socket | tuple[bytes, socket.socket]) -> None:
+        super().shutdown_request(request)
+        self.closed.put(None)
+
+
+@contextlib.contextmanager
+def serving(made: _LocalServer) -> Iterator[str]:
+    """The address of a file of this server, which works meanwhile."""
+    with made:
+        thread = threading.Thread(target=made.serve_forever, args=(0.01,))
         thread.start()
-        yield f"http://127.0.0.1:{made.server_port}/x"
-        made.shutdown()
-        thread.join()
+        try:
+            yield f"http://127.0.0.1:{made.server_port}/x"
+        finally:
+            made.shutdown()
+            thread.join()
 
 
-@pytest.mark.parametrize("address", ["ftp://127.0.0.1/x", "http:///x", "http://127.0.0.1:abc/x"])
+class _Ranges(BaseHTTPRequestHandler):
+    """Gives ranges of CONTENT that begin at a multiple of `block`."""
+
+    protocol_version = "HTTP/1.1"
+    block = 1
+
+    def do_GET(self) -> None:
+        first, _, last = self.headers["Range"].removeprefix("bytes=").partition("-")
+        start = int(first) // self.block * self.block
+        data = CONTENT[start : int(last) + 1]
+        self.send_response(206)
+        self.send_header("Content-Range", f"bytes {start}-{last}/{len(CONTENT)}")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_a_connection_that_the_server_closed_while_nobody_used_it_is_no_trouble() -> None:
+    made = _LocalServer(type("Handler", (_Ranges,), {"timeout": 0.2}))
+    control = InputControl(InputKnobs(connections=1))
+    source = SourceConnections(control, stall_s=5.0, patience_s=20.0)
+    with serving(made) as url:
+        file = AddressedFile(url, len(CONTENT), 0)
+        for accepted in (1, 2, 3):
+            assert source.fetch(file, [(1500, 2500)]) == (CONTENT[1500:2500],)
+            assert made.accepted == accepted
+            made.closed.get(timeout=10.0)
+    assert control.take_troubles() == []
+    source.close()
+
+
+def test_a_request_is_sent_again_at_once_only_over_a_connection_that_was_used(connection: HttpConnection) -> None:
+    class Handler(_Ranges):
+        """Answers only the first request of all."""
+
+        def do_GET(self) -> None:
+            if made.accepted == 1 and made.closed.empty():
+                super().do_GET()
+            self.close_connection = True  # which the answer does not say
+
+    made = _LocalServer(Handler)
+    with serving(made) as url:
+        file, data = AddressedFile(url, len(CONTENT), 0), bytearray(10)
+        connection.read(file, 0, memoryview(data))
+        assert data == CONTENT[:10]
+        made.closed.get(timeout=10.0)
+        for accepted in (2, 3):
+            with pytest.raises(SourceError) as caught:
+                connection.read(file, 0, memoryview(data))
+            assert caught.value.trouble == "reset"
+            assert made.accepted == accepted
+
+
+def test_bytes_that_were_not_asked_for_are_an_error(connection: HttpConnection) -> None:
+    """A proxy may give whole blocks."""
+    with serving(_LocalServer(type("Handler", (_Ranges,), {"block": 1000}))) as url:
+        file, data = connection.stat(url), bytearray(1000)
+        with pytest.raises(DataError, match="from 1500 on, and sends the range 'bytes 1000-2499/3000000'") as caught:
+            connection.read(file, 1500, memoryview(data))
+        assert "proxy" in caught.value.hint
+        assert data == bytes(1000)
+        connection.read(file, 2000, memoryview(data))
+        assert data == CONTENT[2000:3000]
+    headers = {"Content-Range": f"bytes /{len(CONTENT)}", "Content-Length": "10"}
+    with answering(206, headers) as url, pytest.raises(DataError, match="sends the range"):
+        connection.read(AddressedFile(url, len(CONTENT), 0), 0, memoryview(bytearray(10)))
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "error"),
+    [
+        (416, {"Content-Range": "bytes */10"}, r"changed while .* 10 bytes now"),
+        (416, {"Content-Range": "bytes */0"}, r"changed while .* 0 bytes now"),
+        (200, {"Content-Length": "0"}, r"changed while .* 0 bytes now"),
+        (416, {"Content-Range": "bytes */100"}, "416"),
+        (416, {}, "416"),
+    ],
+)
+def test_a_file_that_became_shorter_has_changed(
+    connection: HttpConnection, status: int, headers: dict[str, str], error: str
+) -> None:
+    with answering(status, headers) as url, pytest.raises(DataError, match=error):
+        connection.read(AddressedFile(url, 100, 0), 50, memoryview(bytearray(10)))
+
+
+@pytest.mark.parametrize(
+    "address", ["ftp://127.0.0.1/x", "http:///x", "http://127.0.0.1:abc/x", "http://a b/x", "http://[::1/x"]
+)
 def test_an_address_that_is_none_is_refused(connection: HttpConnection, address: str) -> None:
     with pytest.raises(DataError, match="not an address"):
         connection.stat(address)
+
+
+@pytest.mark.parametrize(
+    ("address", "host", "port"),
+    [("http://[::1]/x", "::1", 80), ("https://[fe80::1]/x", "fe80::1", 443), ("http://[::1]:8080/x", "::1", 8080)],
+)
+def test_an_address_of_version_6_may_have_no_port(
+    connection: HttpConnection, address: str, host: str, port: int
+) -> None:
+    made = connection._connection(urlsplit(address))
+    assert (made.host, made.port) == (host, port)
 
 
 def test_a_server_that_stalls_resets_or_refuses_is_told_apart(
