@@ -5,13 +5,16 @@ that run eagerly, each half of the inputs gets a graph of the whole step: lookup
 the update of rows, and what the caller adds (the dense optimizer, or copying the gradients to a mailbox). While one
 half computes, the inputs of the next batch are copied into the other.
 
+A model whose forward pass reads a value on the host (`.item()`, `nonzero`, a mask as an index) cannot be captured. Its
+steps run eagerly, one after another, as the first ones.
+
 A batch whose loss or gradients are not finite changes nothing: a flag on the device, `is_refused`, masks every update.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 
 import torch
@@ -41,7 +44,9 @@ class DeviceStep:
 
     loss: the mean loss of these inputs, a scalar with its autograd graph. finish: what follows the backward pass, for
     this half and its loss, float32 [1] on the device; it reads `is_refused`. backward_pass: a context in which layers
-    write their gradients. losses: float32 [halves], the loss of the last batch of each half.
+    write their gradients. losses: float32 [halves], the loss of the last batch of each half. tell: is told once, in a
+    sentence, when a graph cannot be captured; None: `run` raises what the capture raised. cannot_be_captured: whether
+    a capture has failed.
     """
 
     def __init__(
@@ -52,6 +57,7 @@ class DeviceStep:
         backward_pass: Callable[[], AbstractContextManager[None]],
         switches: StepSwitches,
         halves: tuple[StepInputs, ...],
+        tell: Callable[[str], None] | None = None,
     ) -> None:
         self._loss, self._finish, self._gradients = loss, finish, gradients
         self._backward_pass = backward_pass
@@ -59,27 +65,76 @@ class DeviceStep:
         self.losses = torch.zeros(len(halves), device=gradients.device)
         self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
         self._eager_steps = [0] * len(halves)
+        self._tell = tell
+        self._pool: torch.cuda._POOL_HANDLE | None = None
+        self._failed: list[torch.cuda.CUDAGraph] = []  # never freed: torch's allocators may refer to them
+        self.cannot_be_captured = False
 
     def run(self, half: int) -> None:
         """One step with the inputs of this half, on the current stream. The first steps run eagerly; then the graph is
-        captured, and replayed from then on."""
-        if (graph := self._graphs.get(half)) is not None:
+        captured, and replayed from then on. When the capture fails, this step and all later ones without a graph run
+        eagerly. Raises what the model raises."""
+        graph = self._graphs.get(half)
+        if graph is None and self._is_due(half):
+            graph = self._try_capture(half)
+        if graph is not None:
             graph.replay()
-        elif self._eager_steps[half] < WARM_UP_STEPS or self._gradients.device.type == "cpu":
+        else:
             self._eager_steps[half] += 1
             self.body(half)
-        else:
-            self.capture(half).replay()
+
+    def _is_due(self, half: int) -> bool:
+        """Whether the graph of this half is to be captured now."""
+        is_warm = self._eager_steps[half] >= WARM_UP_STEPS
+        return is_warm and self._gradients.device.type != "cpu" and not self.cannot_be_captured
+
+    def _try_capture(self, half: int) -> torch.cuda.CUDAGraph | None:
+        """The graph of a half; None: it cannot be captured, and nothing was computed."""
+        try:
+            return self.capture(half)
+        except RuntimeError as error:  # an error of the model itself comes again in the eager step
+            if self._tell is None:
+                raise
+            cause = error
+            while isinstance(cause.__context__, RuntimeError):  # the first one says what the forward pass did
+                cause = cause.__context__
+            reason = (str(cause).splitlines() or [type(cause).__name__])[0]
+        self.cannot_be_captured = True
+        self._tell(
+            f"steps run without a CUDA graph, which is slower: the model's step cannot be captured ({reason}); let "
+            "forward() read no value of the GPU on the host: no .item(), no nonzero, no mask as an index"
+        )
+        return None
 
     def capture(self, half: int) -> torch.cuda.CUDAGraph:
-        """Captures the graph of a half. Nothing is computed."""
+        """Captures the graph of a half. Nothing is computed. Raises RuntimeError when the step cannot be captured; the
+        current stream and the pool of memory are then as before."""
         graph = torch.cuda.CUDAGraph()
-        pool = next((known.pool() for known in self._graphs.values()), None)
-        # thread_local: the thread that stages batches goes on meanwhile
-        with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
-            self.body(half)
+        if self._pool is None:
+            self._pool = torch.cuda.graph_pool_handle()
+        try:
+            # the outer context: torch.cuda.graph leaves its own stream the current one when a capture fails.
+            # thread_local: the thread that stages batches goes on meanwhile
+            with (
+                torch.cuda.stream(torch.cuda.current_stream()),
+                torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"),
+            ):
+                self.body(half)
+        except RuntimeError:
+            self._failed.append(graph)
+            self._clean_up(graph, self._pool)
+            raise
         self._graphs[half] = graph
         return graph
+
+    def _clean_up(self, graph: torch.cuda.CUDAGraph, pool: tuple[int, int]) -> None:
+        """Takes back what a failed capture has begun: its state in the generator of random numbers, and in torch's
+        allocator, which would keep the memory of the half-done step for good and put off freeing other memory."""
+        graph.reset()
+        device = self._gradients.device.index
+        with suppress(RuntimeError):  # the capture has ended it
+            torch._C._cuda_endAllocateToPool(device, pool)
+            torch._C._cuda_releasePool(device, pool)
 
     def body(self, half: int) -> None:
         """The step, kernel by kernel."""

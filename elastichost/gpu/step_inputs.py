@@ -33,9 +33,10 @@ class StepInputs:
         return tuple(one for one in every if one is not None)
 
     def copy_from(self, other: StepInputs) -> None:
-        """Copies another batch of the same shape into this one, in the order of the current stream."""
+        """Copies another batch into this one, in the order of the current stream. Its shape is the same, but it may
+        have room for fewer values."""
         for mine, theirs in zip(self.tensors(), other.tensors(), strict=True):
-            mine.copy_(theirs, non_blocking=True)
+            mine[: len(theirs)].copy_(theirs, non_blocking=True)
 
     def empty_like(self, device: torch.device, *, pinned: bool = False) -> StepInputs:
         """Inputs of the same shape and types, zeros. pinned: in page-locked memory of the host."""

@@ -13,7 +13,7 @@ from torchrec import EmbeddingBagConfig, KeyedJaggedTensor, PoolingType
 from torchrec.datasets.utils import Batch
 
 from elastichost import models
-from elastichost.models.networks.two_towers import in_batch_loss
+from elastichost.models.networks.two_towers import _ids, in_batch_loss
 
 DIM, BATCH = 4, 4
 IDS = {
@@ -168,6 +168,34 @@ def test_the_item_of_a_sample_is_no_negative_of_it() -> None:
     first, third = (functional.cross_entropy(logits[i][[i, 1]], torch.tensor(0)) for i in (0, 2))
     second = functional.cross_entropy(logits[1], torch.tensor(1))
     torch.testing.assert_close(loss, (first + second + third) / 3)
+
+
+def test_two_towers_read_no_length_on_the_host() -> None:
+    """The step of a GPU is one CUDA graph, in which the host reads nothing. Values behind the last offset are room."""
+    model = randomised(models.two_towers(tables(), 3, **TOWERS, log_q=2, hidden=[5, 3]))
+    dense, labels, given = torch.rand(BATCH, 3), torch.tensor([1.0, 1.0, 0.0, 1.0]), sparse()
+    wanted = model(batch(dense, labels))[0]
+    embedded = model.embeddings(given).detach()
+    model.embeddings.forward = lambda _: embedded  # `DeviceLookup` stands there on a GPU
+    values = torch.cat([given.values(), torch.tensor([5, 5, 5])])
+    on_gpu = KeyedJaggedTensor(given.keys(), values, offsets=given.offsets(), stride=BATCH)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.Tensor, "tolist", lambda _: pytest.fail("reads a tensor on the host"))
+        patch.setattr(torch.Tensor, "item", lambda _: pytest.fail("reads a number on the host"))
+        found = model(Batch(dense, on_gpu, labels))[0]
+    torch.testing.assert_close(found, wanted)
+
+
+@pytest.mark.parametrize("item", [[[3], [], [3], []], [[], [], [], []], [[0], [3], [1, 3], [2]]])
+def test_samples_with_one_item_have_one_number(item: list[list[int]]) -> None:
+    every = [[1], [2], [], [4, 5], *item]
+    given = KeyedJaggedTensor(
+        keys=["user", "item"],
+        values=torch.tensor([one for bag in every for one in bag], dtype=torch.int32),
+        lengths=torch.tensor([len(bag) for bag in every]),
+    )
+    expected = [bag[-1] if bag else -1 - sample for sample, bag in enumerate(item)]
+    assert _ids(given, "item", 4).tolist() == expected
 
 
 def test_a_constant_of_log_q_and_a_batch_without_positives_change_nothing() -> None:

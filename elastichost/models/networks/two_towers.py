@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional
 from torchrec.datasets.utils import Batch
 from torchrec.modules.embedding_configs import EmbeddingBagConfig
-from torchrec.sparse.jagged_tensor import JaggedTensor, KeyedJaggedTensor
+from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
 from .layers import FieldEmbeddings, check_sizes, initialise_linear, mlp
 
@@ -104,7 +104,7 @@ class TwoTowers(nn.Module):
         if not self.training:
             loss = logits.new_zeros(())
         else:
-            ids = _ids(batch.sparse_features[self.item.features[0]], dense.shape[0])
+            ids = _ids(batch.sparse_features, self.item.features[0], dense.shape[0]).to(logits.device)
             log_q = None if self.log_q is None else dense[:, self.log_q]
             loss = in_batch_loss(users.float(), items.float(), ids, labels, log_q)
         return loss, (loss.detach(), logits.detach(), labels)
@@ -123,12 +123,17 @@ class TwoTowers(nn.Module):
         return torch.cat([*(fields[name] for name in side.features), *numbers], dim=1)
 
 
-def _ids(column: JaggedTensor, size: int) -> torch.Tensor:
-    """A number for each sample that is equal where the id is: int64 [B]. Samples without an id have different ones."""
-    lengths = column.lengths().long()
-    values = column.values().long()
-    samples = torch.repeat_interleave(torch.arange(size, device=values.device), lengths, output_size=values.shape[0])
-    return torch.arange(-1, -size - 1, -1, device=values.device).scatter(0, samples, values)
+def _ids(sparse: KeyedJaggedTensor, column: str, size: int) -> torch.Tensor:
+    """A number for each sample that is equal where the id is: int64 [B]. Samples without an id have different ones; of
+    several ids the last one counts."""
+    # `sparse[column]` reads lengths on the host, which the graph of a step on a GPU does not allow
+    first, values = sparse.keys().index(column) * size, sparse.values()
+    bounds = sparse.offsets()[first : first + size + 1].long()
+    without = torch.arange(-1, -size - 1, -1, device=values.device)
+    if len(values) == 0:
+        return without
+    last = values.index_select(0, (bounds[1:] - 1).clamp_min(0)).long()
+    return torch.where(bounds[1:] > bounds[:-1], last, without)
 
 
 def build(

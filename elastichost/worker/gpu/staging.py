@@ -82,6 +82,11 @@ class Stager:
         slot.hold(staged)
         return staged
 
+    def drain(self) -> None:
+        """Waits until all copies have arrived. Before that, memory of a slot must not be freed."""
+        if self._stream is not None:
+            self._stream.synchronize()
+
     def _copy(self, slot: _RingSlot, stream: torch.cuda.Stream) -> torch.cuda.Event:
         with torch.cuda.stream(stream):
             slot.inputs.copy_from(slot.host)

@@ -33,6 +33,8 @@ from elastichost.worker.steps.model_runner import ModelRunner
 __all__ = ["DeviceTrainer"]
 
 MOST_INT32 = 2**31 - 1
+LEAST_ROOM = 64  # values
+MOST_SIZES = 8  # of staging; each one more costs eager steps and another capture
 
 
 class DeviceTrainer:
@@ -63,6 +65,7 @@ class DeviceTrainer:
         self._results = [torch.zeros(2, pin_memory=is_gpu) for _ in (0, 1)]
         self._step: DeviceStep | None = None
         self._stager: Stager | None = None
+        self._room = self._sizes = 0  # values that a staged batch may have, and how often this has grown
 
     # --- the thread that reads ahead ----------------------------------------------------------------------------
 
@@ -71,12 +74,21 @@ class DeviceTrainer:
         if batch.samples.size != self._batch_size:
             return batch
         inputs = inputs_of(batch, self._value_type)
-        if self._stager is None:
-            self._stager = Stager(inputs, self._device)
-            self._capacity = len(inputs.values)
-        if len(inputs.values) > self._capacity:
-            return batch
-        return dataclasses.replace(batch, staged=self._stager.stage(inputs))
+        stager = self._stager_for(inputs)
+        return batch if stager is None else dataclasses.replace(batch, staged=stager.stage(inputs))
+
+    def _stager_for(self, inputs: StepInputs) -> Stager | None:
+        """A stager with room for these values; None: it has grown as often as it may."""
+        if self._stager is None or len(inputs.values) > self._room:
+            if self._sizes == MOST_SIZES:
+                return None
+            if self._stager is not None:
+                self._stager.drain()
+            self._sizes += 1
+            self._room = _room_for(inputs)
+            values = torch.zeros(self._room, dtype=self._value_type)
+            self._stager = Stager(dataclasses.replace(inputs, values=values), self._device)
+        return self._stager
 
     # --- the thread that trains ---------------------------------------------------------------------------------
 
@@ -106,17 +118,20 @@ class DeviceTrainer:
         return StepResult(loss, "", waited_s)
 
     def _run_staged(self, staged: StagedBatch, half: int) -> None:
-        if self._step is None:
-            halves = (staged.inputs.empty_like(self._device), staged.inputs.empty_like(self._device))
-            self._step = self._make_step(halves)
         if staged.arrived is not None:
             torch.cuda.current_stream().wait_event(staged.arrived)
-        self._step.halves[half].copy_from(staged.inputs)
-        self._step.run(half)
+        step, inputs = self._step, staged.inputs
+        if step is None or len(inputs.values) > len(step.halves[half].values):
+            if step is not None and step.cannot_be_captured:  # nor could one with more room
+                self._make_step((inputs, inputs)).body(half)
+                return
+            step = self._step = self._make_step((inputs.empty_like(self._device), inputs.empty_like(self._device)))
+        step.halves[half].copy_from(inputs)
+        step.run(half)
 
     def _make_step(self, halves: tuple[StepInputs, ...]) -> DeviceStep:
         where = (self._flat.gradients, self._flat.backward_pass.running, self._switches, halves)
-        return DeviceStep(self._runner.loss_of, self._finish, *where)
+        return DeviceStep(self._runner.loss_of, self._finish, *where, self._runner.warnings.append)
 
     def _finish(self, half: int, loss: torch.Tensor) -> None:
         """Writes gradients, buffers, loss and flag to where the host reads them. With the dense vector in memory of the
@@ -130,3 +145,10 @@ class DeviceTrainer:
         if len(values) > len(gradients):
             copy_to_address(values[len(gradients) :], address + 4 * len(gradients))
         report(loss, self._switches.is_refused, self._results[half].data_ptr())
+
+
+def _room_for(inputs: StepInputs) -> int:
+    """How many values there is room for in batches of which this one is the first: a quarter more than it has, because
+    lists of ids vary. Where each column has one id, the number of values does not vary."""
+    values = len(inputs.values)
+    return values if values == len(inputs.offsets) - 1 else max(LEAST_ROOM, values + -(-values // 4))

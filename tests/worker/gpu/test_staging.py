@@ -39,6 +39,13 @@ def test_a_batch_that_was_dropped_frees_its_slot() -> None:
     assert stager.slots == 1
 
 
+def test_inputs_may_be_copied_to_where_there_is_more_room() -> None:
+    room = _batch(1, values=9)
+    room.copy_from(_batch(2, values=4))
+    assert room.values.tolist() == [2] * 4 + [1] * 5
+    assert room.dense.tolist() == [[2.0]] * 3
+
+
 def test_a_batch_may_have_fewer_values() -> None:
     stager = Stager(_batch(0, values=9), CPU)
     staged = stager.stage(_batch(2, values=4))

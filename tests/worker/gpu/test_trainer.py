@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,11 +20,15 @@ from elastichost.wire.child import ChildArguments
 from elastichost.wire.sockets import Caller
 from elastichost.worker.access.rows import PreparedBatch
 from elastichost.worker.channels.channel import DirectoryHolder, pump_nothing
+from elastichost.worker.gpu.staging import StagedBatch, Stager
 from elastichost.worker.setup import LeaseParts, build_parts
 from elastichost.worker.steps.batch_step import EagerStep, StepResult
 from tests.worker.test_footprint import JOB, built
 
 pytest.importorskip("triton", reason="Triton is not installed: pip install triton")
+
+from elastichost.gpu.step import DeviceStep
+
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="compares with the interpreter on the CPU")
 
 BATCH = 24
@@ -105,6 +110,17 @@ class Bench:
             arena.close()
 
 
+def with_values(batch: PreparedBatch, count: int) -> PreparedBatch:
+    """The batch as it is staged if it had so many values."""
+    return dataclasses.replace(batch, values=np.zeros(count, dtype=np.int64))
+
+
+def room_of(batch: PreparedBatch) -> int:
+    """Number of values that a staged batch has room for."""
+    assert isinstance(batch.staged, StagedBatch)
+    return len(batch.staged.inputs.values)
+
+
 @pytest.fixture(params=[0, 2], ids=["one id", "lists"])
 def bench(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Bench]:
     made = Bench(tmp_path, request.param)
@@ -133,6 +149,72 @@ def test_a_batch_of_another_size_trains_too(bench: Bench) -> None:
     (found, pushed), (wanted, expected) = bench.train("gpu", mine), bench.train("cpu", theirs)
     assert found.loss == pytest.approx(wanted.loss, rel=1e-5)
     np.testing.assert_allclose(pushed, expected, rtol=1e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize("first", [100, 0])
+def test_a_batch_with_a_few_more_values_is_staged(bench: Bench, first: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    step, batch = bench.parts["gpu"].step, next(iter(bench.batches("gpu")))
+    drained: list[Stager] = []
+    monkeypatch.setattr(Stager, "drain", lambda stager: drained.append(stager))
+    before, after = (step.stage(with_values(batch, count)) for count in (first, 110))
+    assert len(drained) == (1 if first == 0 else 0)  # only a stager that is dropped
+    assert room_of(before) >= 64
+    assert room_of(after) >= 110
+
+
+def test_one_id_a_column_needs_no_more_room(bench: Bench) -> None:
+    step, batch = bench.parts["gpu"].step, next(iter(bench.batches("gpu")))
+    bags = len(batch.offsets) - 1
+    assert room_of(step.stage(with_values(batch, bags))) == bags
+
+
+def test_staging_grows_a_few_times(bench: Bench) -> None:
+    step, batch = bench.parts["gpu"].step, next(iter(bench.batches("gpu")))
+    rooms = set()
+    for count in range(100, 420):
+        rooms.add(room_of(step.stage(with_values(batch, count))))
+    assert max(rooms) >= 420 and len(rooms) <= 8
+    for count in range(420, 20_000, 20):
+        staged = step.stage(with_values(batch, count))
+        if staged.staged is None:
+            break
+        rooms.add(room_of(staged))
+    assert len(rooms) == 8
+    assert step.stage(with_values(batch, 20_000)).staged is None
+    assert step.stage(with_values(batch, 100)).staged is not None
+
+
+def test_batches_with_other_room_train_in_any_order(bench: Bench) -> None:
+    step = bench.parts["gpu"].step
+    (first, second, third), expected = (list(bench.batches(name))[:3] for name in ("gpu", "cpu"))
+    staged = [step.stage(first), step.stage(second)]
+    step.stage(with_values(first, 2 * len(first.values)))
+    staged.insert(1, step.stage(third))
+    assert room_of(staged[0]) == room_of(staged[2]) < room_of(staged[1])
+    room = Room(bench.parts["gpu"])
+    for mine, theirs in zip(staged, (expected[0], expected[2], expected[1]), strict=True):
+        found, (wanted, _) = step.run(mine, room), bench.train("cpu", theirs)  # type: ignore[arg-type]
+        assert found.loss == pytest.approx(wanted.loss, rel=1e-5)
+    rows = [np.concatenate([arena.rows_view(e.index) for e in arena.model.embeddings]) for arena in bench.arenas]
+    np.testing.assert_allclose(rows[0], rows[1], rtol=1e-3, atol=1e-5)
+
+
+def test_a_step_that_cannot_be_captured_is_told_once_and_trains(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = bench.parts["gpu"]
+
+    def capture(_step: DeviceStep, _half: int) -> torch.cuda.CUDAGraph:
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    monkeypatch.setattr(DeviceStep, "capture", capture)
+    monkeypatch.setattr(DeviceStep, "_is_due", lambda step, _half: not step.cannot_be_captured)
+    mine, theirs = (list(bench.batches(name)) for name in ("gpu", "cpu"))
+    bench.train("gpu", mine[0]), bench.train("cpu", theirs[0])
+    parts.step.stage(with_values(mine[0], 2 * len(mine[0].values)))  # the next batches have more room
+    for one, other in zip(mine[1:], theirs[1:], strict=True):
+        (found, pushed), (wanted, expected) = bench.train("gpu", one), bench.train("cpu", other)
+        assert found.loss == pytest.approx(wanted.loss, rel=1e-5)
+        np.testing.assert_allclose(pushed, expected, rtol=1e-3, atol=1e-6)
+    assert len(parts.runner.warnings) == 1 and "without a CUDA graph" in parts.runner.warnings[0]
 
 
 def test_a_batch_that_is_not_finite_changes_no_row(bench: Bench) -> None:
