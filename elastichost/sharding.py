@@ -12,7 +12,7 @@ from itertools import cycle
 
 import msgspec
 
-from elastichost.specs import TableSpec
+from elastichost.specs import MAX_SERVERS, TableSpec
 
 __all__ = [
     "BUCKETS_PER_TABLE",
@@ -34,7 +34,6 @@ __all__ = [
 # Enough to spread a table over 16 PS, and few enough that a tiny table wastes little: a page per bucket and file.
 BUCKETS_PER_TABLE = 16
 MIN_ROWS_PER_BUCKET = 1024
-MAX_SERVERS = 64
 NOBODY = 0xFFFF  # the owner of a bucket during a hand-over; no PS has this index
 _MASK = (1 << 64) - 1
 

@@ -7,6 +7,8 @@ one of dimension 16 and one of dimension 1); they share the table's row numbers,
 
 These structs are stored as JSON (`LAYOUT.json` in the arena, `MANIFEST.json` in a checkpoint), so they hold only plain
 values.
+
+The largest numbers of workers and PS are here too: the layout of the arena and the checks of the job file need them.
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ from typing import Literal
 import msgspec
 
 __all__ = [
+    "MAX_SERVERS",
+    "MAX_WORKERS",
     "DenseSpec",
     "DenseTensor",
     "EmbeddingSpec",
@@ -29,6 +33,10 @@ __all__ = [
     "TableSpec",
     "model_difference",
 ]
+
+# The arena has words for this many workers and PS.
+MAX_WORKERS = 256
+MAX_SERVERS = 64
 
 KeyKind = Literal["int", "string"]
 OutOfRange = Literal["error", "modulo"]

@@ -25,7 +25,7 @@ import msgspec
 from elastichost.errors import ArenaFullError
 from elastichost.host.machine import ADDRESS_BYTES, PAGE_BYTES
 from elastichost.sharding import bucket_count, rows_per_bucket
-from elastichost.specs import ModelSpec, TableSpec
+from elastichost.specs import MAX_WORKERS, ModelSpec, TableSpec
 
 __all__ = [
     "APPLIED_WORDS",
@@ -43,7 +43,6 @@ __all__ = [
     "whole_pages",
 ]
 
-MAX_WORKERS = 256
 HEADER_WORDS = 16  # int64 words of the control header of each (table, bucket)
 APPLIED_WORDS = 6  # words of an applied record: incarnation, sequence, lease_id, stop, samples, skipped
 MAILBOX_HEAD_BYTES = 512  # bytes of one of a worker's two mailboxes before the vector: its words and the message

@@ -163,6 +163,9 @@ class MemoryBoard:
         (arena_directory / FILE_NAME).unlink(missing_ok=True)
 
     def server(self, index: int) -> ServerWords:
+        """The words of the PS with this index. Raises IndexError: words beyond the last PS are those of tables."""
+        if not 0 <= index < MAX_SERVERS:
+            raise IndexError(f"PS {index} is out of range (0 to {MAX_SERVERS - 1})")
         first = _FIRST_SERVER + index * _SERVER_WORDS
         return ServerWords(self._words[first : first + _SERVER_WORDS])
 

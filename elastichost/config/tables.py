@@ -10,6 +10,7 @@ import msgspec
 from elastichost.config.job import JobSpec
 from elastichost.config.rules import table_problems
 from elastichost.config.sections.schema import DEFAULT_TABLE, RowOptimizerSettings, TableOverrides
+from elastichost.config.values import LARGEST_INITIAL
 from elastichost.errors import ConfigError
 from elastichost.human_readable import did_you_mean
 from elastichost.specs import KeyKind, OutOfRange, Precision, TableSpec
@@ -51,12 +52,18 @@ class TableSettings(msgspec.Struct, frozen=True):
 
 
 def parse_init(rule: str) -> InitRange:
-    """The range of `uniform(low, high)` or `constant(value)`. Raises ConfigError for anything else."""
+    """The range of `uniform(low, high)` or `constant(value)`. Raises ConfigError for anything else, and for numbers
+    that rows cannot hold."""
     name, _, inside = rule.replace(" ", "").partition("(")
     try:
         numbers = [float(text) for text in inside.removesuffix(")").split(",")]
     except ValueError:
         numbers = []
+    if not all(abs(number) <= LARGEST_INITIAL for number in numbers):
+        raise ConfigError(
+            f"init rule {rule!r} has a number that rows cannot hold",
+            hint=f"write numbers from -{LARGEST_INITIAL:g} to {LARGEST_INITIAL:g}",
+        )
     if inside.endswith(")"):
         match name, numbers:
             case "constant", [value]:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PlainValidator, WithJsonSchema
 
 from elastichost.config.base import refuse
+from elastichost.specs import MAX_SERVERS, MAX_WORKERS
 
 __all__ = [
     "BUILT_IN_FORMATS",
-    "AtLeastOne",
+    "LARGEST_INITIAL",
     "AtLeastZero",
     "BuildArguments",
     "BuildFunction",
@@ -28,13 +30,17 @@ __all__ = [
     "RowCount",
     "RowOptimizerName",
     "Seed",
+    "ServerCount",
     "Share",
     "Strings",
+    "WorkerCount",
     "is_whole",
     "string_tuple",
 ]
 
 BUILT_IN_FORMATS = ("parquet", "csv", "criteo_tsv", "synthetic")
+# The largest absolute value of `init`: rows of both precisions hold it. float32 ends at 3.403e38, bfloat16 at 3.390e38.
+LARGEST_INITIAL = 3.38e38
 
 
 def is_whole(value: object) -> bool:
@@ -56,28 +62,34 @@ def _label(value: object) -> str | tuple[str, ...]:
     return value if isinstance(value, str) else names
 
 
-def _range(word: str, least: int) -> BeforeValidator:
-    """A validator that accepts `word`, a whole number >= `least`, or [min, max].
+def _range(word: str, least: int, most: int | None = None) -> BeforeValidator:
+    """A validator that accepts `word`, a whole number from `least` to `most`, or [min, max] within them. most: None: no
+    limit.
 
     It is no PlainValidator: pydantic would warn each time that it writes a pair to JSON.
     """
 
+    limit = math.inf if most is None else most
+    also, end = ("", "") if most is None else (f" and <= {most}", f" <= {most}")
+
     def check(value: object) -> str | int | tuple[int, int]:
         if value == word and isinstance(value, str):
             return value
-        if isinstance(value, int) and not isinstance(value, bool) and value >= least:
+        if isinstance(value, int) and not isinstance(value, bool) and least <= value <= limit:
             return value
         if isinstance(value, list | tuple) and len(value) == 2 and all(is_whole(bound) for bound in value):
             low, high = value
-            if least <= low <= high:
+            if least <= low <= high <= limit:
                 return low, high
-        raise refuse(f'"{word}", a whole number >= {least}, or [min, max] with {least} <= min <= max')
+        raise refuse(f'"{word}", a whole number >= {least}{also}, or [min, max] with {least} <= min <= max{end}')
 
     return BeforeValidator(check)
 
 
-def _range_schema(word: str, least: int) -> WithJsonSchema:
+def _range_schema(word: str, least: int, most: int | None = None) -> WithJsonSchema:
     number: dict[str, Any] = {"type": "integer", "minimum": least}
+    if most is not None:
+        number["maximum"] = most
     pair = {"type": "array", "items": number, "minItems": 2, "maxItems": 2}
     return WithJsonSchema({"anyOf": [{"const": word}, number, pair]})
 
@@ -114,29 +126,30 @@ def _build(value: object) -> str:
 
 
 def _init(value: object) -> str:
-    number = r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"
+    number = r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)"
     if isinstance(value, str):
         text = value.replace(" ", "")
-        if re.fullmatch(rf"constant\({number}\)", text):
+        found = re.fullmatch(rf"constant\({number}\)|uniform\({number},{number}\)", text)
+        numbers = [float(one) for one in found.groups() if one is not None] if found is not None else []
+        if any(abs(one) > LARGEST_INITIAL for one in numbers):
+            raise refuse(f"numbers from -{LARGEST_INITIAL:g} to {LARGEST_INITIAL:g}, which rows can hold")
+        if numbers and numbers[0] <= numbers[-1]:
             return value
-        if re.fullmatch(rf"uniform\({number},{number}\)", text):
-            low, high = text[8:-1].split(",")
-            if float(low) <= float(high):
-                return value
     raise refuse('"uniform(low, high)" with low <= high, or "constant(value)"')
 
 
 def _plain_values(value: object) -> object:
-    """Refuses values that TOML and JSON cannot both hold, such as dates."""
-    pending = [value]
+    """Refuses values that TOML and JSON cannot both hold, such as dates, and numbers that are not finite: nan differs
+    from itself, so a run with it could not be resumed with the same arguments."""
+    pending = [("", value)]
     while pending:
-        item = pending.pop()
+        name, item = pending.pop()
         if isinstance(item, dict):
-            pending.extend(item.values())
+            pending.extend((f"{name}.{key}" if name else str(key), one) for key, one in item.items())
         elif isinstance(item, list | tuple):
-            pending.extend(item)
-        elif not isinstance(item, str | int | float | bool):
-            raise refuse("strings, numbers, booleans, lists and tables")
+            pending.extend((f"{name}[{number}]", one) for number, one in enumerate(item))
+        elif not isinstance(item, str | int | float | bool) or (isinstance(item, float) and not math.isfinite(item)):
+            raise refuse(f"strings, finite numbers, booleans, lists and tables; {name or 'the value'} is {item}")
     return value
 
 
@@ -147,7 +160,8 @@ Label = Annotated[
     WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}),
 ]
 Parallelism = str | int | tuple[int, int]
-AtLeastOne = Annotated[Parallelism, _range("auto", 1), _range_schema("auto", 1)]
+WorkerCount = Annotated[Parallelism, _range("auto", 1, MAX_WORKERS), _range_schema("auto", 1, MAX_WORKERS)]
+ServerCount = Annotated[Parallelism, _range("auto", 1, MAX_SERVERS), _range_schema("auto", 1, MAX_SERVERS)]
 AtLeastZero = Annotated[Parallelism, _range("auto", 0), _range_schema("auto", 0)]
 CoreCount = Annotated[Parallelism, _range("all", 1), _range_schema("all", 1)]
 MemoryAmount = Annotated[

@@ -9,6 +9,8 @@ import importlib.metadata
 import os
 import platform
 import shutil
+import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -21,10 +23,12 @@ from elastichost.checkpoint.places import (
     CheckpointSource,
     RunIdentity,
     checkpoint_source,
+    identity_lost,
+    keep_places,
     new_identity,
     read_identity,
 )
-from elastichost.config.job import JobSpec, to_toml
+from elastichost.config.job import JobSpec, load_job, to_toml
 from elastichost.datasets.files import NOT_PINNED, PinnedFiles, write_pinned
 from elastichost.errors import CheckpointError, ConfigError, PreflightError
 from elastichost.host.cpu_features import present_cpu
@@ -62,6 +66,7 @@ CPU_FILE = "cpu.json"
 MODEL_FILE = "model.py"  # the source of a model that was given as a function, written before the run begins
 DATA_FOLDER = "data"  # rows that were given in Python, as Parquet, written before the run begins
 LEAST_FREE_BYTES = 1_000_000
+LOOK_END_S = 0.1  # one that looks whether a lock is held has let go of it by then
 _PACKAGES = ("torch", "torchrec", "fbgemm-gpu", "fbgemm-gpu-cpu", "numpy", "numba", "pyarrow", "pyzmq", "msgspec")
 
 
@@ -113,7 +118,7 @@ def lock_directory(path: Path, name: str, taken: PreflightError, *, is_needed: b
             hint="choose a place that you may write to",
         ) from error
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _lock(lock)
     except BlockingIOError:
         os.close(lock)
         raise taken from None
@@ -125,6 +130,20 @@ def lock_directory(path: Path, name: str, taken: PreflightError, *, is_needed: b
                 hint="choose a directory on a file system with locks (flock)",
             ) from error
     return lock
+
+
+def _lock(lock: int) -> None:
+    """Takes the lock. Raises BlockingIOError if a process holds it, and OSError if the file system has no locks. One
+    that only looks whether it is held (`liveness.is_locked`) has it for an instant, which this waits for."""
+    deadline_s = time.monotonic() + LOOK_END_S
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() > deadline_s:
+                raise
+        time.sleep(0.005)
 
 
 class RunDirectory:
@@ -148,10 +167,12 @@ class RunDirectory:
     def open(cls, path: Path, job: JobSpec, *, resume: bool, run_id: str = "") -> RunDirectory:
         """Creates the directory of a new run, or opens the directory of a run to resume.
 
-        Only the name and the checkpoint directory of the job are used. run_id: id of a new run; "": a random id.
+        Only the name, the checkpoint directory and the mirror of the job are used. A run to resume keeps the places of
+        its earlier checkpoints when the job names others. run_id: id of a new run; "": a random id.
 
         Raises ConfigError if a new run is given a directory that already has a run; PreflightError if another
-        supervisor works in the directory or if it cannot be created; CheckpointError if its run.json is lost.
+        supervisor works in the directory or if it cannot be created; CheckpointError if its run.json is lost, or
+        if it or the list of its checkpoint places cannot be read.
         """
         path = path.resolve()
         # The user has made an empty directory. It stays when no run begins in it.
@@ -170,9 +191,10 @@ class RunDirectory:
             folder.mkdir(mode=0o700, exist_ok=True)
         try:
             identity = _identity(path, job, run_id, resume=resume)
-            source = checkpoint_source(path, identity, job)
-            locks = (lock, *_lock_checkpoints(path, source.places[0]))
+            source = checkpoint_source(path, identity, job, *(_jobs_before(path) if resume else ()))
+            locks = (lock, *_lock_checkpoints(path, source.places))
             write_atomically(path / RUN_FILE, msgspec.json.encode(identity) + b"\n")
+            keep_places(path, source)
         except OSError as error:
             os.close(lock)
             raise PreflightError(
@@ -281,18 +303,37 @@ def _check_space(path: Path) -> None:
         )
 
 
-def _lock_checkpoints(run_dir: Path, place: Path) -> tuple[int, ...]:
-    """Locks a checkpoint directory outside of the run directory, because a copy of the run directory would write to the
-    same checkpoint directory. Returns the descriptors of the locks."""
-    if place.is_relative_to(run_dir):
-        place.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return ()
+def _lock_checkpoints(run_dir: Path, places: Sequence[Path]) -> tuple[int, ...]:
+    """Locks the checkpoint directories outside of the run directory, because a copy of the run directory would use the
+    same ones: the first place, and the earlier ones that the run has written to. Returns the descriptors of the locks.
+    """
+    first, *others = places
+    locked: dict[Path, int] = {}
+    if first.is_relative_to(run_dir):
+        first.mkdir(mode=0o700, parents=True, exist_ok=True)
+    else:
+        locked[first] = _lock_place(run_dir, first)
+    for place in others:
+        was_written = (place / LOCK_FILE).exists() and os.access(place / LOCK_FILE, os.W_OK)
+        if not was_written or place.is_relative_to(run_dir) or any(place.samefile(one) for one in locked):
+            continue
+        try:
+            locked[place] = _lock_place(run_dir, place)
+        except PreflightError:
+            for lock in locked.values():
+                os.close(lock)
+            raise
+    return tuple(locked.values())
+
+
+def _lock_place(run_dir: Path, place: Path) -> int:
+    """The descriptor of the lock of one checkpoint directory."""
     taken = PreflightError(
         f"another supervisor writes checkpoints of this run to {place}: {run_dir} or the run directory of that "
         "supervisor is a copy",
         hint="start a new run from the copy: `elastichost run JOB --from DIRECTORY`",
     )
-    return (lock_directory(place, "the checkpoint directory", taken, is_needed=False),)
+    return lock_directory(place, "the checkpoint directory", taken, is_needed=False)
 
 
 def _identity(path: Path, job: JobSpec, run_id: str, *, resume: bool) -> RunIdentity:
@@ -300,12 +341,17 @@ def _identity(path: Path, job: JobSpec, run_id: str, *, resume: bool) -> RunIden
     run.json."""
     found = read_identity(path) if resume else None
     if found is None and resume and (path / JOURNAL_FILE).exists():
-        raise CheckpointError(
-            f"{path} has lost its {RUN_FILE}, so the checkpoints of this run cannot be identified",
-            hint='write {"run_id": ..., "job_name": ...} into this file, with the values in the MANIFEST.json of one '
-            "of its checkpoints",
-        )
+        raise identity_lost(path)
     return found or new_identity(job.job.name, run_id)
+
+
+def _jobs_before(path: Path) -> tuple[JobSpec, ...]:
+    """The job that the run had until now; none if it cannot be read. A run of an earlier version has no list of its
+    checkpoint places, but its job names them."""
+    try:
+        return (load_job(path / RESOLVED_JOB_FILE, environ={}),)
+    except ConfigError:
+        return ()
 
 
 @functools.cache

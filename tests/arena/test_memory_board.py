@@ -69,6 +69,15 @@ def test_words_are_shared_by_all_mappings_and_tables_have_separate_ones(board: M
         board.horizon(3)
 
 
+@pytest.mark.parametrize("index", [-1, 64])
+def test_a_ps_beyond_the_last_one_has_no_words(board: MemoryBoard, index: int) -> None:
+    """They would be the words of a table."""
+    with pytest.raises(IndexError, match=rf"PS {index} is out of range \(0 to 63\)"):
+        board.server(index)
+    with pytest.raises(IndexError):
+        board.allowance(index)
+
+
 def test_a_board_for_another_number_of_tables_is_refused(board: MemoryBoard, tmp_path: Path) -> None:
     with pytest.raises(ArenaError, match="the layout requires"):
         MemoryBoard(tmp_path, 4000)

@@ -6,7 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from elastichost.checkpoint.places import RUN_FILE, RunIdentity, checkpoint_source, new_identity, read_identity
+from elastichost.checkpoint.places import (
+    PLACES_FILE,
+    RUN_FILE,
+    CheckpointSource,
+    RunIdentity,
+    checkpoint_source,
+    keep_places,
+    new_identity,
+    read_identity,
+)
 from elastichost.config.job import load_job
 from elastichost.errors import CheckpointError
 
@@ -37,3 +46,19 @@ def test_the_identity_of_a_run_is_kept_and_an_unreadable_one_is_an_error(tmp_pat
     with pytest.raises(CheckpointError, match="run.json cannot be read") as raised:
         read_identity(tmp_path)
     assert "MANIFEST.json" in raised.value.hint
+
+
+def test_a_list_of_places_is_read_again_and_a_copy_of_the_run_has_its_own_directory(tmp_path: Path) -> None:
+    run, identity = tmp_path / "run", RunIdentity("a1", "shop")
+    run.mkdir()
+    keep_places(run, CheckpointSource((run / "checkpoints",)))
+    assert not (run / PLACES_FILE).exists(), "a run that only ever had its own directory needs no list"
+    keep_places(run, CheckpointSource((tmp_path / "kept/shop-a1", run / "inside/shop-a1", run / "checkpoints")))
+    run.rename(tmp_path / "copy")
+    copy = tmp_path / "copy"
+    expected = (copy / "checkpoints", tmp_path / "kept/shop-a1", copy / "inside/shop-a1")
+    assert checkpoint_source(copy, identity).places == expected
+    (copy / PLACES_FILE).write_text("{}")
+    with pytest.raises(CheckpointError, match="checkpoint_places.json cannot be read") as raised:
+        checkpoint_source(copy, identity)
+    assert "JSON list of strings" in raised.value.hint

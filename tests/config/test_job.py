@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from elastichost.config.job import JobSpec, json_schema, load_job, to_toml
 from elastichost.errors import ConfigError, ExitCode
+from elastichost.specs import MAX_SERVERS, MAX_WORKERS
 from tests.effort import examples
 
 ROOT = Path(__file__).parents[2]
@@ -112,7 +113,7 @@ def test_all_problems_are_reported_at_once(job_file: Path) -> None:
         'train.batch_size = "many" (from --set train.batch_size): allowed: a whole number >= 1 and <= 1048576',
         'train.batch_sise = 3 (from --set train.batch_sise): unknown setting; did you mean "batch_size"?',
         "resources.workers = [3, 1] (from --set resources.workers): "
-        'allowed: "auto", a whole number >= 1, or [min, max] with 1 <= min <= max',
+        'allowed: "auto", a whole number >= 1 and <= 256, or [min, max] with 1 <= min <= max <= 256',
         'resources.epochs = 3 (from --set resources.epochs): unknown setting; did you mean "train.epochs"?',
     )
 
@@ -146,7 +147,9 @@ def test_sync_refuses_settings_with_which_bits_depend_on_the_order_of_workers(
         ("train.epochs=true", "allowed: a whole number"),
         ("job.name=a/b", "allowed: letters, digits"),
         ("model.build=build", '"package.module:function" or "file.py:function"'),
-        ("model.args.when=2024-01-01", "strings, numbers, booleans, lists and tables"),
+        ("model.args.when=2024-01-01", "finite numbers, booleans, lists and tables; when is 2024-01-01"),
+        ("model.args.x=nan", "model.args: allowed: strings, finite numbers, booleans, lists and tables; x is nan"),
+        ("model.args.x=[1.0, {y=[0.0, -inf]}]", "lists and tables; x[1].y[1] is -inf"),
         ("data.format=parket", '"parquet", "csv", "criteo_tsv", "synthetic", or'),
         ("data.csv.types={itm='int'}", 'did you mean "item"?'),
         ("data.csv.types={item='integer'}", 'did you mean "int"?'),
@@ -158,8 +161,16 @@ def test_sync_refuses_settings_with_which_bits_depend_on_the_order_of_workers(
         ("resources.memory=200%", 'a share like "80%"'),
         ("resources.cores=0", '"all", a whole number >= 1'),
         ("resources.hosts=0", "a whole number >= 1 and <= 16"),
+        ("resources.servers=65", "a whole number >= 1 and <= 64, or [min, max] with 1 <= min <= max <= 64"),
+        ("resources.servers=[1, 65]", "1 <= min <= max <= 64"),
+        ("resources.workers=257", '"auto", a whole number >= 1 and <= 256'),
+        ("resources.workers=[2, 257]", "1 <= min <= max <= 256"),
         ("tables.default.rows=0", '"dynamic", or a whole number'),
         ("tables.default.init=normal(0)", '"uniform(low, high)"'),
+        ("tables.default.init=constant(1e999)", "numbers from -3.38e+38 to 3.38e+38"),
+        ("tables.default.init='uniform(-1e999, 1e999)'", "numbers from -3.38e+38 to 3.38e+38"),
+        ("tables.default.init='uniform(0, 1e39)'", "numbers from -3.38e+38 to 3.38e+38"),
+        ("tables.default.init=constant(-1e39)", "numbers from -3.38e+38 to 3.38e+38"),
         ("tables.default.features=['item']", "[tables.default] applies to every table"),
         ("tables.items.features=['item','recent']", 'did you mean "recent_items"?'),
         ("evaluate.every_samples=10", "there is no test data"),
@@ -178,6 +189,13 @@ def test_a_refused_value_is_reported_with_the_allowed_ones(job_file: Path, overr
     problems = problems_of(job_file, override)
     assert len(problems) == 1
     assert expected in problems[0]
+
+
+def test_the_largest_numbers_of_processes_and_initial_values_are_allowed(job_file: Path) -> None:
+    overrides = ["resources.workers=256", "resources.servers=[64, 64]", "tables.item.init='uniform(-3.38e38, 3.38e38)'"]
+    job = load_job(job_file, overrides, {})
+    assert (job.resources.workers, job.resources.servers) == (MAX_WORKERS, (MAX_SERVERS, MAX_SERVERS))
+    assert job.tables["item"].init == "uniform(-3.38e38, 3.38e38)"
 
 
 def test_missing_settings_are_named(tmp_path: Path) -> None:

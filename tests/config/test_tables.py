@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from elastichost.arena.rows.row_kernels import initialise_rows
 from elastichost.config.job import JobSpec
 from elastichost.config.tables import parse_init, resolve_tables, table_settings
+from elastichost.config.values import LARGEST_INITIAL
 from elastichost.errors import ConfigError
 from elastichost.specs import KeyKind
 
@@ -101,7 +104,7 @@ def test_every_feature_is_in_exactly_one_table(data: st.DataObject) -> None:
     assert first == sorted(first)
 
 
-@given(st.floats(allow_nan=False, allow_infinity=False), st.floats(allow_nan=False, allow_infinity=False))
+@given(st.floats(-LARGEST_INITIAL, LARGEST_INITIAL), st.floats(-LARGEST_INITIAL, LARGEST_INITIAL))
 def test_parsed_init_rules_have_the_same_numbers(one: float, other: float) -> None:
     low, high = sorted((one, other))
     assert parse_init(f"uniform({low!r}, {high!r})") == (low, high)
@@ -114,3 +117,22 @@ def test_parsed_init_rules_have_the_same_numbers(one: float, other: float) -> No
 def test_other_init_rules_are_refused(rule: str) -> None:
     with pytest.raises(ConfigError, match="init rule"):
         parse_init(rule)
+
+
+@pytest.mark.parametrize(
+    "rule", ["constant(1e999)", "uniform(-1e999, 1e999)", "uniform(0, inf)", "constant(1e39)", "constant(nan)"]
+)
+def test_initial_values_that_rows_cannot_hold_are_refused(rule: str) -> None:
+    with pytest.raises(ConfigError, match="a number that rows cannot hold") as raised:
+        parse_init(rule)
+    assert "from -3.38e+38 to 3.38e+38" in raised.value.hint
+
+
+def test_rows_of_both_precisions_hold_the_largest_initial_value() -> None:
+    rows, keys = np.arange(2), np.arange(2)
+    for low, high in (parse_init("constant(3.38e38)"), parse_init("uniform(-3.38e38, 3.38e38)")):
+        exact, rounded = np.zeros((2, 4), np.float32), np.zeros((2, 4), np.uint16)
+        initialise_rows(exact, rows, keys, 4, low, high, np.uint64(1))
+        initialise_rows(rounded, rows, keys, 4, low, high, np.uint64(1))
+        for values in (exact, (rounded.astype(np.uint32) << 16).view(np.float32)):
+            assert np.isfinite(values).all() and np.abs(values).max() > 1e37

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from elastichost.checkpoint.places import read_identity
+from elastichost.checkpoint.places import PLACES_FILE, named_source, read_identity
 from elastichost.config.job import JobSpec, load_job
 from elastichost.errors import ConfigError, PreflightError
+from elastichost.run_files import RESOLVED_JOB_FILE
 from elastichost.runs.directory import RunDirectory
 from elastichost.runs.liveness import LOCK_FILE
 
@@ -88,3 +89,61 @@ def test_a_full_disk_is_an_error_before_anything_is_written(tmp_path: Path, job:
         assert os.listdir(tmp_path / "small") == []
     finally:
         subprocess.run(["umount", str(tmp_path / "small")], check=True)
+
+
+def with_places(job: JobSpec, directory: Path | None, mirror: Path | None = None) -> JobSpec:
+    places = {"directory": str(directory or ""), "mirror": str(mirror or "")}
+    return job.model_copy(update={"checkpoint": job.checkpoint.model_copy(update=places)})
+
+
+def opened_again(path: Path, *jobs: JobSpec) -> tuple[Path, ...]:
+    """The places of checkpoints after the run has had each of the jobs, one after another."""
+    for number, job in enumerate(jobs):
+        run = RunDirectory.open(path, job, resume=number > 0)
+        run.write_facts(job, is_one_of_many=True)
+        run.close()
+    return run.checkpoint_source.places
+
+
+def test_places_of_earlier_settings_are_searched_through_a_chain_of_changes(tmp_path: Path, job: JobSpec) -> None:
+    a, b, c, mirror = (tmp_path / name for name in ("a", "b", "c", "mirror"))
+    run = tmp_path / "run"
+    places = opened_again(run, with_places(job, a, mirror), with_places(job, b), with_places(job, c))
+    identity = read_identity(run)
+    assert identity is not None
+    assert places[:2] == (c / identity.folder, run / "checkpoints")
+    assert set(places[2:]) == {a / identity.folder, b / identity.folder, mirror / identity.folder}
+    assert set(named_source(run).places) == set(places), "also for who names the run"
+    removed = opened_again(tmp_path / "other", with_places(job, a), with_places(job, None))
+    assert [place.parent for place in removed] == [tmp_path / "other", a]
+
+
+def test_a_run_without_a_list_of_places_has_those_of_its_job_file(tmp_path: Path, job: JobSpec) -> None:
+    """It was begun by an earlier version."""
+    run = tmp_path / "run"
+    (before,) = set(opened_again(run, with_places(job, tmp_path / "a"))) - {run / "checkpoints"}
+    (run / PLACES_FILE).unlink()
+    again = RunDirectory.open(run, with_places(job, tmp_path / "b"), resume=True)
+    again.close()
+    assert before in again.checkpoint_source.places
+    (run / RESOLVED_JOB_FILE).write_text("not TOML")
+    again = RunDirectory.open(run, with_places(job, tmp_path / "c"), resume=True)
+    again.close()
+    assert before in again.checkpoint_source.places, "the list has it now"
+
+
+def test_a_copy_of_a_run_does_not_write_to_its_earlier_places(tmp_path: Path, job: JobSpec) -> None:
+    at_a, at_b = with_places(job, tmp_path / "a"), with_places(job, tmp_path / "b")
+    opened_again(tmp_path / "run", at_a)
+    shutil.copytree(tmp_path / "run", tmp_path / "copy")
+    run = RunDirectory.open(tmp_path / "run", at_b, resume=True)
+    with pytest.raises(PreflightError, match=r"another supervisor writes checkpoints"):
+        RunDirectory.open(tmp_path / "copy", at_a, resume=True)
+    run.close()
+    copy = RunDirectory.open(tmp_path / "copy", at_a, resume=True)
+    for _ in range(2):  # a refused one leaves no lock
+        with pytest.raises(PreflightError, match=r"another supervisor writes checkpoints"):
+            RunDirectory.open(tmp_path / "run", at_b, resume=True)
+    copy.close()
+    (tmp_path / "link").symlink_to("a")
+    RunDirectory.open(tmp_path / "run", with_places(job, tmp_path / "link"), resume=True).close()

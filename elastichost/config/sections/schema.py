@@ -14,7 +14,6 @@ from pydantic import Field
 from elastichost.config.base import Section
 from elastichost.config.sections.schedule import ScheduleSettings
 from elastichost.config.values import (
-    AtLeastOne,
     AtLeastZero,
     BuildArguments,
     BuildFunction,
@@ -28,8 +27,10 @@ from elastichost.config.values import (
     RowCount,
     RowOptimizerName,
     Seed,
+    ServerCount,
     Share,
     Strings,
+    WorkerCount,
 )
 
 __all__ = [
@@ -289,8 +290,8 @@ class EvaluateSection(Section):
     metrics: Strings = Field(
         default=("auc", "logloss"),
         description='Metrics of the test data: "auc", "logloss", "gauc(COLUMN)", "ndcg@K(COLUMN)", "recall@K(COLUMN)", '
-        'or "file.py:function" of your own, called as function(probabilities, labels, weights). COLUMN holds ids, as of '
-        "users; it need not be a feature. `auc`, `logloss`, `normalised_entropy` and `calibration` are always "
+        'or "file.py:function" of your own, called as function(probabilities, labels, weights). COLUMN holds ids, as '
+        "of users; it need not be a feature. `auc`, `logloss`, `normalised_entropy` and `calibration` are always "
         "computed.",
     )
     better: dict[str, Literal["higher", "lower"]] = Field(
@@ -319,12 +320,12 @@ class ResourcesSection(Section):
         description="Largest share of the ids looked up in training that may have no row because memory is full. "
         'Above it the run ends as "incomplete", with exit code 1.',
     )
-    workers: AtLeastOne = Field(
+    workers: WorkerCount = Field(
         default="auto",
         description='Number of workers: "auto" (the tuner decides), a fixed number, or [min, max] for the tuner. With '
         'GPUs "auto" means one for each; workers beyond the number of GPUs train on the CPU.',
     )
-    servers: AtLeastOne = Field(
+    servers: ServerCount = Field(
         default="auto",
         description='Number of parameter servers: "auto" (the tuner decides), a fixed number, or [min, max] for the '
         "tuner.",

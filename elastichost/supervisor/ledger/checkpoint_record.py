@@ -16,6 +16,7 @@ from elastichost.checkpoint.format import (
     latest,
     load_manifest,
     read_block,
+    verify_blocks,
 )
 from elastichost.checkpoint.places import CheckpointSource, RunIdentity
 from elastichost.errors import CheckpointError
@@ -42,9 +43,13 @@ class RunRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def find_checkpoint(source: CheckpointSource, *, verify: bool = True) -> FoundCheckpoint:
     """The newest intact checkpoint of a source, or the one checkpoint that the source names. verify: its blocks are
-    read and checked too. Raises CheckpointError when the source has no checkpoint of its run."""
+    read and checked too. Raises CheckpointError when the source has no checkpoint of its run, and when the one that it
+    names is damaged."""
     if len(source.places) == 1 and (source.places[0] / MANIFEST_NAME).exists():
-        return FoundCheckpoint(source.places[0], load_manifest(source.places[0]))
+        manifest = load_manifest(source.places[0])
+        if verify:
+            verify_blocks(source.places[0], manifest)
+        return FoundCheckpoint(source.places[0], manifest)
     found = latest(*source.places, verify=verify, run_id=source.run_id)
     if found is None:
         raise CheckpointError(
