@@ -150,18 +150,21 @@ def _age(directory: Path) -> tuple[int, bool]:
     return int(match[1]), match[2] is None
 
 
-def retain(checkpoints: Path, keep: int, newest: Path | None = None, run_id: str = "") -> tuple[Path, ...]:
+def retain(
+    checkpoints: Path, keep: int, newest: Path | None = None, run_id: str = "", copying: Path | None = None
+) -> tuple[Path, ...]:
     """Removes all checkpoints that are older than the `keep` newest good ones, but not the newest of the good ones that
     were the best when they were evaluated (`Manifest.best`). Returns the removed ones, newest first.
 
     A checkpoint is good if its manifest is valid. A bad one does not count, so it never displaces a good one, and it is
-    removed only when `keep` good ones are newer. `newest` is kept in any case. Checkpoints of other runs than `run_id`
-    are not counted and not removed; "": all belong to this run. Raises CheckpointError when one cannot be removed, and
-    ValueError for `keep` < 1.
+    removed only when `keep` good ones are newer. `newest` is kept in any case, and so is `copying`, which the mirror
+    still reads; a later call removes it. Checkpoints of other runs than `run_id` are not counted and not removed; "":
+    all belong to this run. Raises CheckpointError when one cannot be removed, and ValueError for `keep` < 1.
     """
     if keep < 1:
         raise ValueError(f"keep={keep} is out of range (1 or more)")
     good, has_best = 0, False
+    needed = {path.name for path in (newest, copying) if path is not None}
     removed: list[Path] = []
     for directory in checkpoint_directories(checkpoints):
         manifest: Manifest | None = None
@@ -174,9 +177,7 @@ def retain(checkpoints: Path, keep: int, newest: Path | None = None, run_id: str
         if good < keep:
             good += manifest is not None
             continue
-        if is_best:
-            continue
-        if newest is not None and directory.name == newest.name:
+        if is_best or directory.name in needed:
             continue
         try:
             remove_tree(directory)

@@ -84,7 +84,8 @@ class Mirror:
         self._results: queue.SimpleQueue[Mirrored] = queue.SimpleQueue()
         self._changed = threading.Condition()
         self._wanted: Path | None = None
-        self._is_copying = self._is_closed = False
+        self._copying: Path | None = None
+        self._is_closed = False
         self._thread = threading.Thread(target=self._work, name="mirror", daemon=True)
         self._thread.start()
 
@@ -92,7 +93,13 @@ class Mirror:
     def is_busy(self) -> bool:
         """Whether a copy is waiting or under way, or a result was not taken yet."""
         with self._changed:
-            return self._is_copying or self._wanted is not None or not self._results.empty()
+            return self._copying is not None or self._wanted is not None or not self._results.empty()
+
+    @property
+    def copying(self) -> Path | None:
+        """The checkpoint whose copy is under way: its files must stay until the copy is done."""
+        with self._changed:
+            return self._copying
 
     def copy(self, checkpoint: Path) -> None:
         """Requests the copy of a checkpoint, in place of one that waits."""
@@ -112,7 +119,7 @@ class Mirror:
         """Cancels a copy that is under way and removes it, unless its disk does not respond within END_S. Returns
         whether a copy was waiting or under way."""
         with self._changed:
-            is_unfinished = self._is_copying or self._wanted is not None
+            is_unfinished = self._copying is not None or self._wanted is not None
             self._is_closed, self._wanted = True, None
             self._changed.notify()
         self._thread.join(END_S)
@@ -128,14 +135,13 @@ class Mirror:
             with contextlib.suppress(_CalledOffError):
                 self._results.put(self._mirror(checkpoint))
             with self._changed:
-                self._is_copying = False
+                self._copying = None
 
     def _next(self) -> Path | None:
         with self._changed:
             self._changed.wait_for(lambda: self._wanted is not None or self._is_closed)
-            checkpoint, self._wanted = self._wanted, None
-            self._is_copying = checkpoint is not None
-            return checkpoint
+            self._copying, self._wanted = self._wanted, None
+            return self._copying
 
     def _mirror(self, checkpoint: Path) -> Mirrored:
         try:

@@ -10,9 +10,9 @@ Rules
 3. Records at and beyond the present version count for nothing.
 
 A kill between the record and the commit leaves a record beyond the version. A successor that repeats the commit
-overwrites it; so does a run that is resumed from a checkpoint. `take_over` cuts such records off. When the file has
-grown to FOLD_BYTES, the older half of the records is folded into what they sum up to; a rename puts the folded file in
-place, so a kill leaves the old file or the new one.
+overwrites it; so does a run that is resumed from a checkpoint. `take_over` cuts such records off, and empties the file
+of a run that was rolled back to its beginning. When the file has grown to FOLD_BYTES, the older half of the records is
+folded into what they sum up to; a rename puts the folded file in place, so a kill leaves the old file or the new one.
 """
 
 from __future__ import annotations
@@ -95,8 +95,13 @@ class AppliedLog:
 
     def take_over(self, version: int) -> None:
         """Starts writing as the new dense owner. Keeps the records before `version` and cuts the others off: they were
-        never committed, or a run that was resumed from a checkpoint has gone back behind them."""
+        never committed, or a run that was resumed from a checkpoint has gone back behind them. A run that was rolled
+        back to its beginning has gone back behind the folded records too: the file becomes empty."""
         self._open()
+        if version < self._header.first:
+            os.ftruncate(self._descriptor, 0)  # one step, so a kill leaves the old file or the empty one
+            self._header, self._fold_beyond_bytes = AppliedHeader(), self._fold_bytes
+            return
         end = self._header.offset(version)
         if os.fstat(self._descriptor).st_size > end:
             os.ftruncate(self._descriptor, end)

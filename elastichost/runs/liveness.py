@@ -1,4 +1,8 @@
-"""Whether a process is alive, whether a run trains, and whether a supervisor still works in its directory."""
+"""Whether a process is alive, whether a run trains, and whether a supervisor still works in its directory.
+
+A supervisor holds the lock of its run directory until it ends. The kernel releases the lock of a killed one, whereas
+its pid may soon belong to another process, and says nothing on another host or in another pid namespace.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +11,10 @@ import os
 from pathlib import Path
 
 from elastichost.errors import PreflightError
-from elastichost.metrics import FINISHED_STATES, read_status
+from elastichost.metrics import FINISHED_STATES, RunStatus, read_status
+from elastichost.run_files import STATUS_FILE
 
-__all__ = ["LOCK_FILE", "has_ended", "is_alive", "is_locked", "is_running"]
+__all__ = ["LOCK_FILE", "has_ended", "is_alive", "is_at_work", "is_locked", "is_running"]
 
 LOCK_FILE = ".lock"  # in a run directory, and in others that one process works in
 
@@ -30,22 +35,47 @@ def is_alive(pid: int) -> bool:
 
 
 def is_running(run_dir: Path) -> bool:
-    """Whether the supervisor that wrote the status of this run last is alive and has not ended the run."""
+    """Whether a supervisor works in this run directory and has not ended the run."""
     try:
         status = read_status(run_dir)
     except PreflightError:
         return False
-    return is_alive(status.supervisor_pid) and status.state not in FINISHED_STATES
+    return is_at_work(run_dir, status)
+
+
+def is_at_work(run_dir: Path, status: RunStatus) -> bool:
+    """Like `is_running`, of a status that was read from this run directory."""
+    if status.state in FINISHED_STATES:
+        return False
+    try:
+        return _is_held(run_dir / LOCK_FILE)
+    except PermissionError:  # only the user of the run may open its lock
+        return _is_process_of_writer(status.supervisor_pid, run_dir / STATUS_FILE)
+    except OSError:
+        return False
+
+
+def _is_process_of_writer(pid: int, file: Path) -> bool:
+    """Whether a process with this id runs and belongs to the user that the file belongs to."""
+    try:
+        return is_alive(pid) and Path(f"/proc/{pid}").stat().st_uid == file.stat().st_uid
+    except OSError:
+        return False
 
 
 def is_locked(path: Path) -> bool:
     """Whether a supervisor works in this run directory. It is found in any pid namespace."""
     try:
-        lock = os.open(path / LOCK_FILE, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        return _is_held(path / LOCK_FILE)
     except OSError:
         return False
+
+
+def _is_held(path: Path) -> bool:
+    """Whether a process holds this lock. Raises OSError if it cannot be opened or its file system has no locks."""
+    lock = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared, so that two readers never take each other for it
     except BlockingIOError:
         return True
     finally:

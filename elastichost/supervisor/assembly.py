@@ -52,7 +52,9 @@ def assemble(run: RunContext, prepared: Preparation, start: RunStart, is_stoppin
     budgets = _budgets(run, prepared.memory_bytes, gauges)
     memory = MemoryWatch(run, gauges, sharding, budgets, prepared.initial_plan.first.memory)
     rebalancer = Rebalancer(run, memory, sharding)
-    losses = HostLosses(run, start.arena, sharding, checkpoints, memory)
+    losses = HostLosses(
+        run, start.arena, sharding, checkpoints, memory, start.restore_from, trains_anew=start.kept is None
+    )
     return Components(run, start.arena, sharding, leases, evaluations, checkpoints, rebalancer, memory, losses, lookups)
 
 

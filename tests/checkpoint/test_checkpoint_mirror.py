@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from elastichost.checkpoint.format import checkpoint_directories, latest, load_manifest, verify_blocks
+from elastichost.checkpoint.format import checkpoint_directories, latest, load_manifest, retain, verify_blocks
 from elastichost.checkpoint.mirror import Mirror, Mirrored, mirror_checkpoint
 from elastichost.errors import CheckpointError
 from tests.checkpoint.test_checkpoint_format import flip, write_checkpoint
@@ -139,3 +139,32 @@ def test_a_cancelled_copy_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Mon
     assert not mirror._thread.is_alive()
     assert os.listdir(tmp_path / "mirror") == []
     assert mirror.results() == ()
+
+
+def test_retention_keeps_the_checkpoint_that_is_being_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy that takes longer than `keep` checkpoints would otherwise fail, and so would each copy after it."""
+    own = tmp_path / "own"
+    reached, go_on = threading.Event(), threading.Event()
+    mirror = Mirror(tmp_path / "mirror", keep=2)
+
+    def hold() -> None:
+        reached.set()
+        assert go_on.wait(WAIT_S)
+
+    monkeypatch.setattr(mirror, "_proceed", hold)
+    mirror.copy(slow := write_checkpoint(own, 100))
+    assert len(list(slow.glob("*.bin"))) > 1, "the thread has opened the first file, and waits"
+    assert reached.wait(WAIT_S)
+    assert mirror.copying == slow
+    for samples in (200, 300, 400):
+        mirror.copy(newest := write_checkpoint(own, samples))
+        retain(own, 2, newest, copying=mirror.copying)
+    assert [path.name for path in checkpoint_directories(own)] == ["step-400", "step-300", "step-100"]
+    go_on.set()
+    results = []
+    while mirror.is_busy or not results:
+        results += mirror.results()
+    assert [(result.checkpoint, result.error) for result in results] == [("step-100", None), ("step-400", None)]
+    assert mirror.copying is None
+    assert mirror.close() is False
+    assert retain(own, 2, newest, copying=mirror.copying) == (slow,)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,8 +11,10 @@ import msgspec
 import pytest
 
 from elastichost.cli import run_command_line
+from elastichost.errors import PreflightError
 from elastichost.metrics import ProcessStatus, RunStatus
 from elastichost.plan import ProcessId
+from elastichost.runs.directory import lock_directory
 from elastichost.runs.events import JournalLine, ProcessStarted, TunerDecided
 from elastichost.tuner.facts import Configuration
 from elastichost.tuner.policy.decision import Decision
@@ -59,7 +61,8 @@ def job_file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def run_directory(tmp_path: Path) -> Path:
-    """A run with a status that names this process as its supervisor."""
+    """A run with a status that names this process as its supervisor, as a killed one whose pid was given to another
+    process leaves it."""
     run = tmp_path / "runs" / "shop-20260101T000000Z-abc123"
     (run / "logs").mkdir(parents=True)
     (run / "job.resolved.toml").write_text(JOB)
@@ -76,6 +79,14 @@ def run_directory(tmp_path: Path) -> Path:
     (run / "logs" / "worker-0.2.log").write_text("second incarnation\n")
     (run / "logs" / "server-0.1.log").write_text("serving\n")
     return run
+
+
+@pytest.fixture
+def running_directory(run_directory: Path) -> Iterator[Path]:
+    """The same run, with a supervisor that works in its directory."""
+    lock = lock_directory(run_directory, "the run directory", PreflightError("taken"))
+    yield run_directory
+    os.close(lock)
 
 
 def write_status(run: Path, state: str, supervisor_pid: int) -> None:

@@ -146,6 +146,24 @@ def test_the_log_of_a_week_of_batches_stays_small_and_keeps_its_totals(tmp_path:
         read_applied(folded)
 
 
+def test_a_run_that_goes_back_to_its_beginning_begins_a_log_without_folded_records(tmp_path: Path) -> None:
+    log = AppliedLog(tmp_path, 1 << 12)
+    for number in range(1, 500):
+        log.write(number, batch(number))
+    assert read_applied_content(tmp_path).first > 1
+    log.close()
+    successor = AppliedLog(tmp_path, 1 << 12)
+    successor.take_over(1)
+    successor.look_for_space(1)
+    assert not successor.problem
+    successor.write(1, batch(7))
+    assert read_applied(tmp_path)["sequence"].tolist() == [0, 7]
+    for number in range(2, 500):
+        successor.write(number, batch(number))
+    successor.close()
+    assert read_applied_content(tmp_path).first > 1, "the new records are folded, too"
+
+
 def test_a_fold_does_not_join_ranges_that_were_committed_twice() -> None:
     ranges = np.array([(0, 1, 10, 20), (0, 1, 0, 10), (0, 1, 15, 25), (0, 2, 25, 30), (1, 1, 25, 30)], np.int64)
     joined = joined_ranges(ranges).tolist()

@@ -3,10 +3,13 @@ change any more."""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -14,8 +17,9 @@ import pytest
 from elastichost.errors import PreflightError
 from elastichost.metrics import FINISHED_STATES, RunStatus
 from elastichost.run_files import STATUS_FILE
+from elastichost.runs import liveness
 from elastichost.runs.directory import lock_directory
-from elastichost.runs.liveness import has_ended, is_alive, is_locked, is_running
+from elastichost.runs.liveness import LOCK_FILE, has_ended, is_alive, is_locked, is_running
 
 
 @pytest.fixture
@@ -47,10 +51,52 @@ def test_a_process_that_nobody_has_waited_for_is_not_alive() -> None:
 
 
 @pytest.mark.parametrize("state", ["starting", "training", "stopping"])
-def test_a_run_goes_on_while_its_supervisor_is_alive(tmp_path: Path, state: str) -> None:
-    write_status(tmp_path, state, os.getpid())
+def test_a_run_goes_on_while_its_supervisor_is_alive(tmp_path: Path, dead_pid: int, state: str) -> None:
+    """The pid says nothing: the supervisor may be in another container, or on another host that has this directory."""
+    write_status(tmp_path, state, dead_pid)
+    lock = locked(tmp_path)
     assert is_running(tmp_path)
     assert not has_ended(tmp_path)
+    os.close(lock)
+
+
+@pytest.mark.parametrize("pid", [os.getpid(), 1])
+def test_another_process_with_the_pid_of_a_killed_supervisor_is_not_taken_for_it(tmp_path: Path, pid: int) -> None:
+    os.close(locked(tmp_path))
+    write_status(tmp_path, "training", pid)
+    assert not is_running(tmp_path)
+    assert has_ended(tmp_path)
+
+
+def test_a_reader_that_may_not_open_the_lock_goes_by_pid_and_user(
+    tmp_path: Path, dead_pid: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(path: Path) -> bool:
+        raise PermissionError(13, "Permission denied", path)
+
+    monkeypatch.setattr(liveness, "_is_held", refuses)
+    write_status(tmp_path, "training", os.getpid())
+    assert is_running(tmp_path)
+    write_status(tmp_path, "training", dead_pid)
+    assert not is_running(tmp_path)
+    write_status(tmp_path, "training", os.getpid())
+    before = Path.stat
+    of_others = SimpleNamespace(st_uid=os.getuid() + 1)
+    monkeypatch.setattr(Path, "stat", lambda path: of_others if path.parts[1] == "proc" else before(path))
+    assert not is_running(tmp_path), "the process belongs to another user than the status"
+
+
+def test_readers_do_not_take_each_other_for_a_supervisor_or_keep_one_from_its_directory(tmp_path: Path) -> None:
+    os.close(locked(tmp_path))
+    write_status(tmp_path, "training", os.getpid())
+    looking = os.open(tmp_path / LOCK_FILE, os.O_RDONLY)
+    fcntl.flock(looking, fcntl.LOCK_SH)
+    assert not is_running(tmp_path)
+    assert not is_locked(tmp_path)
+    timer = threading.Timer(0.02, os.close, (looking,))
+    timer.start()
+    os.close(locked(tmp_path))
+    timer.join()
 
 
 @pytest.mark.parametrize("state", sorted(FINISHED_STATES))

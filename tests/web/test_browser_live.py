@@ -14,12 +14,15 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 import msgspec
 import pytest
 from playwright.sync_api import expect
 
 from elastichost.arena.host import arena_root
+from elastichost.errors import PreflightError
+from elastichost.runs.directory import lock_directory
 from elastichost.web.server import PageServer
 from tests.reporting.conftest import JOB, LIMIT_S, MODEL
 from tests.reporting.remains import status, write_metrics, write_run
@@ -32,9 +35,17 @@ pytestmark = needs_browser
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Path:
+def lock(tmp_path: Path) -> Iterator[IO[bytes]]:
+    """The lock that the supervisor of `run` holds until it ends."""
+    path = write_run(tmp_path / "shop", state="training")
+    with os.fdopen(lock_directory(path, "the run directory", PreflightError("taken")), "rb") as held:
+        yield held
+
+
+@pytest.fixture
+def run(tmp_path: Path, lock: IO[bytes]) -> Path:
     """A run that trains since ten seconds; this process counts as its supervisor."""
-    return at(write_run(tmp_path / "shop", state="training"), 10.0)
+    return at(tmp_path / "shop", 10.0)
 
 
 def at(run: Path, elapsed_s: float, state: str = "training") -> Path:
@@ -87,10 +98,13 @@ def test_text_and_charts_change_while_zoom_focus_and_folds_stay(server: PageServ
     assert all(request.startswith(port) for request in opened.requests)
 
 
-def test_the_end_of_the_run_is_told_and_the_page_stays(server: PageServer, run: Path, open_page: Open) -> None:
+def test_the_end_of_the_run_is_told_and_the_page_stays(
+    server: PageServer, run: Path, lock: IO[bytes], open_page: Open
+) -> None:
     page = open_page(server.address).page
     expect(page.locator("#live")).to_have_text("live")
     at(run, 20.0, "done")
+    lock.close()
     expect(page.locator("#live")).to_have_text("the run has ended")
     expect(page.locator("#top-part")).to_contain_text("Done after 20s")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from elastichost.errors import PreflightError
 from elastichost.reporting.render.pages import LIVE_FILES, static_text
+from elastichost.runs.directory import lock_directory
 from elastichost.web.server import PageServer
 from tests.cli.conftest import run_directory, write_status
 
@@ -81,6 +83,7 @@ def test_metrics_are_those_of_the_status(server: PageServer) -> None:
 
 
 def test_parts_are_sent_when_they_change_and_the_end_is_told(server: PageServer, run_directory: Path) -> None:
+    lock = lock_directory(run_directory, "the run directory", PreflightError("taken"))
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=LIMIT_S)
     connection.request("GET", f"/events?token={server.token}")
     stream = connection.getresponse()
@@ -90,6 +93,7 @@ def test_parts_are_sent_when_they_change_and_the_end_is_told(server: PageServer,
     write_status(run_directory, "done", 0)
     name, parts = event_of(stream)
     assert name == "parts" and "top" in parts and "faults" not in parts
+    os.close(lock)
     assert event_of(stream) == ("ended", {})
     assert stream.read() == b""
     connection.close()

@@ -15,7 +15,7 @@ from elastichost.errors import ConfigError, PreflightError
 from elastichost.human_readable import did_you_mean
 from elastichost.metrics import FINISHED_STATES, RunStatus, read_status
 from elastichost.run_files import HOSTS_FILE
-from elastichost.runs.liveness import is_alive
+from elastichost.runs.liveness import is_at_work
 
 if TYPE_CHECKING:
     from elastichost.wire.commands import AcceptedMsg, JoinMsg, ReachedMsg, ScaleMsg
@@ -126,7 +126,7 @@ def _ask(directory: Path, facts: RunStatus, command: ScaleMsg | JoinMsg, wait: b
         while True:
             reply = client.receive(LOOK_S)
             if reply is None:
-                _require_running(directory, read_status(directory))
+                _require_same(directory, facts)
             elif isinstance(reply, ReachedMsg) or (isinstance(reply, AcceptedMsg) and not wait):
                 return reply
             elif isinstance(reply, AcceptedMsg):
@@ -139,12 +139,24 @@ def _ask(directory: Path, facts: RunStatus, command: ScaleMsg | JoinMsg, wait: b
 
 def _require_running(directory: Path, facts: RunStatus) -> None:
     run = short_path(directory)
-    if is_alive(facts.supervisor_pid) and facts.state not in FINISHED_STATES:
+    if is_at_work(directory, facts):
         if not facts.commands:
             raise PreflightError(f"{run} accepts no commands", hint="another elastichost version started this run")
         return
     why = facts.state if facts.state in FINISHED_STATES else f"its supervisor ({facts.supervisor_pid}) is gone"
     raise PreflightError(f"{run} is not running: {why}", hint=f"see `{program()} status {run}`")
+
+
+def _require_same(directory: Path, asked: RunStatus) -> None:
+    """Raises PreflightError when the supervisor that got the command has ended: the next one does not know of it."""
+    now = read_status(directory)
+    _require_running(directory, now)
+    if now.commands != asked.commands:
+        run = short_path(directory)
+        raise PreflightError(
+            f"the supervisor of {run} that got the command ({asked.supervisor_pid}) is gone, and another one works now",
+            hint=f"see `{program()} status {run}`, and scale again",
+        )
 
 
 def _facts(directory: Path, reply: AcceptedMsg | ReachedMsg) -> dict[str, object]:

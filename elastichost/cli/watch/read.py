@@ -15,7 +15,7 @@ from elastichost.cli.watch.run_view import picture, plain_line
 from elastichost.errors import ConfigError
 from elastichost.human_readable import did_you_mean
 from elastichost.metrics import FINISHED_STATES, RunStatus, read_status
-from elastichost.runs.liveness import has_ended, is_alive
+from elastichost.runs.liveness import has_ended, is_at_work
 from elastichost.runs.result import read_result
 from elastichost.runs.tail import Tail
 
@@ -44,7 +44,7 @@ def status(run: RunArgument = "latest", as_json: AsJson = False) -> None:
     """Show what a run does now: progress, speed, plan and processes."""
     directory = find_run(run)
     facts = read_status(directory)
-    running = is_alive(facts.supervisor_pid) and facts.state not in FINISHED_STATES
+    running = is_at_work(directory, facts)
     if as_json:
         print_json({**msgspec.to_builtins(facts), "running": running})
         return

@@ -15,6 +15,7 @@ __all__ = [
     "GpuUnreadable",
     "KernelsMissing",
     "KillCause",
+    "LogNotKept",
     "ProcessConnected",
     "ProcessDraining",
     "ProcessEnded",
@@ -137,6 +138,14 @@ class ProcessReported(ProcessEvent, frozen=True):
 
 class ReportNotKept(ProcessEvent, frozen=True):
     """The error report of the process could not be written to its file."""
+
+    error: str
+
+    category: ClassVar[Category] = "warning"
+
+
+class LogNotKept(ProcessEvent, frozen=True):
+    """The log file of the process could not be opened. The process starts without it, so what it prints is lost."""
 
     error: str
 

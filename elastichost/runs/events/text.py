@@ -250,6 +250,11 @@ def _(event: processes.ReportNotKept) -> str:
 
 
 @text_of.register
+def _(event: processes.LogNotKept) -> str:
+    return f"{event.process} starts without a log, which could not be opened: {event.error}"
+
+
+@text_of.register
 def _(event: processes.ProcessKilling) -> str:
     return f"killing {event.process}: {event.reason}"
 

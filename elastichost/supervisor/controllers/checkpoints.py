@@ -321,9 +321,9 @@ class CheckpointController:
 
     def _remove_old(self, newest: Path) -> int:
         """Returns the number of removed checkpoints. One that cannot be removed is only told: the new one is whole."""
-        place = self._run.directory
+        place, copying = self._run.directory, self._mirror.copying if self._mirror is not None else None
         try:
-            return len(retain(place.checkpoints, self._run.job.checkpoint.keep, newest, place.identity.run_id))
+            return len(retain(place.checkpoints, self._run.job.checkpoint.keep, newest, place.identity.run_id, copying))
         except CheckpointError as error:
             self._run.note(DirectoryNotRemoved(str(place.checkpoints), error.message))
             return 0

@@ -6,8 +6,6 @@ import signal
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Literal, NamedTuple, Protocol
 
-import msgspec
-
 from elastichost.errors import ElastichostError, HangError, RestartBudgetError
 from elastichost.plan import ProcessId, ProcessSpec
 from elastichost.resources import GpuDevice
@@ -27,7 +25,6 @@ from elastichost.runs.events import (
 )
 from elastichost.supervisor.context import RunContext, exit_cause, host_cause
 from elastichost.supervisor.controllers.liveness import SilenceWatch
-from elastichost.supervisor.core.core_assignment import gpu_environment
 from elastichost.supervisor.core.fleet import ProcessRecord
 from elastichost.supervisor.core.lifecycle import LifecycleEvent, State
 from elastichost.supervisor.core.reconciler import (
@@ -45,10 +42,9 @@ from elastichost.supervisor.core.reconciler import (
     reconcile,
 )
 from elastichost.supervisor.launch.events import AgentLost, Exited, ForkServerExited, LaunchEvent, Started, StartFailed
-from elastichost.supervisor.launch.launcher import SpawnRequest
+from elastichost.supervisor.startup.process_start import request_process
 from elastichost.tuner.placement.readers import with_readers
 from elastichost.wire import control as wire_control
-from elastichost.wire.child import ChildArguments
 from elastichost.wire.security.keys import KeyPair
 
 __all__ = ["Holdings", "ProcessController"]
@@ -263,17 +259,10 @@ class ProcessController:
             record.cause = exit_cause(ProcessId(spec.role, spec.index, action.incarnation - 1))
         run.restarts += action.is_restart
         run.note(ProcessStarting(process, action.reason, spec.cores), record.cause)
-        run.launcher.spawn(
-            SpawnRequest(
-                process,
-                run.entries.of(spec.role),
-                self._arguments(record, self._issue(record)),
-                run.directory.log_of(process),
-                host=spec.host,
-                cores=() if run.job.emulate.enabled else spec.cores,  # an emulated process only simulates its cores
-                environment=gpu_environment(spec, self._gpus),
-            )
-        )
+        try:
+            request_process(run, record, self._issue(record), self._gpus)
+        except OSError as error:
+            self._start_failed(process, f"it could not be requested: {error}")
 
     def _repin(self, process: ProcessId, spec: ProcessSpec) -> None:
         record = self._run.fleet.find(process)
@@ -299,32 +288,6 @@ class ProcessController:
     def _revoke(self, process: ProcessId) -> None:
         if self._run.keyring is not None and self._run.keyring.revoke(process):
             self._tell_gates()
-
-    def _arguments(self, record: ProcessRecord, keys: KeyPair | None) -> bytes:
-        run, spec, process = self._run, record.spec, record.process
-        place, keyring = run.place(spec.host), run.keyring
-        return msgspec.json.encode(
-            ChildArguments(
-                role=spec.role,
-                index=process.index,
-                incarnation=process.incarnation,
-                job_id=run.job_id,
-                control_address=place.control_address,
-                run_dir=place.run_dir,
-                arena_directory="" if spec.role == "probe" else place.arena,
-                socket_directory=place.sockets,
-                cores=spec.cores,
-                threads=spec.threads,
-                access=run.plan.access,
-                supervisor_pid=run.supervisor_pid,
-                gpu=spec.gpu,
-                gpu_memory_fraction=spec.gpu_memory_fraction,
-                host=spec.host,
-                gate=place.gate if spec.role == "server" else "",
-                keys=keys,
-                supervisor_key=keyring.own.public if keyring is not None and place.is_elsewhere else "",
-            )
-        )
 
     def give_up_gpus(self, lost: Collection[int], reason: str) -> None:
         """Kills the workers of lost GPUs, which may wait for them for ever. They are not in the plan any more, and

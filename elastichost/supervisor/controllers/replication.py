@@ -47,7 +47,7 @@ class HostMirror:
     def __init__(self, launcher: RemoteLauncher, directory: str, keep: int) -> None:
         self.directory = f"{launcher.host.shown}:{directory}"
         self._launcher, self._there, self._keep = launcher, directory, keep
-        self._sending = ""  # name of the checkpoint that is being copied
+        self._sending: Path | None = None
         self._left: set[str] = set()  # its files that have not arrived
         self._problem = ""
         self._wanted: Path | None = None
@@ -57,7 +57,12 @@ class HostMirror:
     @property
     def is_busy(self) -> bool:
         """A copy is being made or waits, or a result was not taken yet."""
-        return bool(self._sending or self._results) or self._wanted is not None
+        return bool(self._results) or self._sending is not None or self._wanted is not None
+
+    @property
+    def copying(self) -> Path | None:
+        """The checkpoint whose copy is under way: its files must stay until the copy is done."""
+        return self._sending
 
     def copy(self, checkpoint: Path) -> None:
         """Copies a checkpoint in the background. It replaces one that waits."""
@@ -65,7 +70,7 @@ class HostMirror:
         self._begin()
 
     def _begin(self) -> None:
-        if self._sending or self._wanted is None:
+        if self._sending is not None or self._wanted is None:
             return
         checkpoint, self._wanted = self._wanted, None
         try:
@@ -74,7 +79,7 @@ class HostMirror:
             self._results.append(Mirrored(checkpoint.name, 0, error))
             return
         names = (*sorted({block.file for block in manifest.blocks}), DIGEST_NAME, MANIFEST_NAME)
-        self._sending, self._left, self._problem = checkpoint.name, set(names), ""
+        self._sending, self._left, self._problem = checkpoint, set(names), ""
         for name in names:
             there = f"{INCOMING}/{checkpoint.name}/{name}"
             self._launcher.files.send(there, checkpoint / name, functools.partial(self._arrived, name))
@@ -82,31 +87,32 @@ class HostMirror:
     def _arrived(self, name: str, end: TransferEnd) -> None:
         self._left.discard(name)
         self._problem = self._problem or end.problem
-        if self._left:
+        if self._left or self._sending is None:
             return
         if self._problem:
-            self._end(CheckpointError(f"{self.directory}: {self._problem}"), 0)
+            self._end(self._sending, CheckpointError(f"{self.directory}: {self._problem}"), 0)
         else:
-            self._launcher.keep_checkpoint(f"{INCOMING}/{self._sending}", self._there, self._keep)
+            self._launcher.keep_checkpoint(f"{INCOMING}/{self._sending.name}", self._there, self._keep)
 
     def _kept(self, word: CheckpointKeptMsg) -> None:
-        if self._sending:
-            self._end(CheckpointError(f"{self.directory}: {word.problem}") if word.problem else None, word.bytes)
+        if self._sending is not None:
+            error = CheckpointError(f"{self.directory}: {word.problem}") if word.problem else None
+            self._end(self._sending, error, word.bytes)
 
-    def _end(self, error: CheckpointError | None, size_bytes: int) -> None:
-        self._results.append(Mirrored(self._sending, size_bytes, error))
-        self._sending = ""
+    def _end(self, checkpoint: Path, error: CheckpointError | None, size_bytes: int) -> None:
+        self._results.append(Mirrored(checkpoint.name, size_bytes, error))
+        self._sending = None
         self._begin()
 
     def results(self) -> tuple[Mirrored, ...]:
         """Copies that have ended since the last call. Does not block."""
-        if self._launcher.lost and self._sending:
-            self._end(CheckpointError(f"{self.directory}: the host is lost"), 0)
+        if self._launcher.lost and self._sending is not None:
+            self._end(self._sending, CheckpointError(f"{self.directory}: the host is lost"), 0)
         found, self._results = tuple(self._results), []
         return found
 
     def close(self) -> bool:
         """Cancels copies. Returns whether one was unfinished; its files are removed with the run directory there."""
-        is_unfinished = bool(self._sending) or self._wanted is not None
-        self._sending, self._wanted = "", None
+        is_unfinished = self._sending is not None or self._wanted is not None
+        self._sending, self._wanted = None, None
         return is_unfinished

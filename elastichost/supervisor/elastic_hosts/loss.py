@@ -1,17 +1,22 @@
 """A host is lost while its run trains. The run goes on without it, and reports exactly which updates are lost.
 
 Rows of other hosts and the dense part stay unchanged, and no sample is trained twice. PS of host 0 rebuild the buckets
-of the lost host from the newest checkpoint; then the buckets are divided among all PS as usual. In sync mode every bit
-of the result depends on all rows, so the whole run goes back to the checkpoint instead (`supervisor.rollback`).
+of the lost host from the newest checkpoint, or from the one that the run started from; then the buckets are divided
+among all PS as usual. In sync mode every bit of the result depends on all rows, so the whole run goes back to the
+checkpoint instead (`supervisor.rollback`).
 """
 
 from __future__ import annotations
+
+import contextlib
+from pathlib import Path
 
 import msgspec
 
 from elastichost.arena.arena import Arena
 from elastichost.arena.index import table as index
-from elastichost.checkpoint.format import FoundCheckpoint
+from elastichost.checkpoint.format import FoundCheckpoint, verify_blocks
+from elastichost.checkpoint.places import CheckpointSource
 from elastichost.errors import CheckpointError
 from elastichost.runs.events import RowsRolledBack
 from elastichost.runs.result import LostHost
@@ -28,7 +33,9 @@ Key = tuple[int, int]  # (table, bucket)
 
 
 class HostLosses:
-    """The losses of hosts in one run. arena: of host 0."""
+    """The losses of hosts in one run. arena: of host 0. started_from: the checkpoint that its buckets were filled from,
+    which may be of another run. trains_anew: the run has taken rows and dense part from it, but no samples.
+    """
 
     def __init__(
         self,
@@ -37,9 +44,13 @@ class HostLosses:
         sharding: ShardMapController,
         checkpoints: CheckpointController,
         memory: MemoryWatch,
+        started_from: Path | None = None,
+        *,
+        trains_anew: bool = False,
     ) -> None:
         self._run, self._arena, self._sharding = run, arena, sharding
         self._checkpoints, self._memory = checkpoints, memory
+        self._started_from, self._trains_anew = started_from, trains_anew
         self._open: list[tuple[int, tuple[Key, ...], FoundCheckpoint | None, str]] = []  # buckets being rebuilt
 
     def lose(self, event: AgentLost) -> None:
@@ -63,17 +74,27 @@ class HostLosses:
         sharding.lose(servers, found.directory if found is not None else None, f"host {event.name} is lost")
 
     def _newest(self) -> FoundCheckpoint | None:
-        """The newest intact checkpoint; None if there is none."""
-        try:
+        """The newest intact checkpoint of the run, else the one that it started from; None if there is none."""
+        with contextlib.suppress(CheckpointError):
             return find_checkpoint(self._run.directory.checkpoint_source)
-        except CheckpointError:
-            return None
+        if self._started_from is not None:
+            with contextlib.suppress(CheckpointError):
+                found = find_checkpoint(CheckpointSource((self._started_from,)))
+                verify_blocks(found.directory, found.manifest)
+                return found
+        return None
+
+    def _samples_before(self, found: FoundCheckpoint | None) -> int:
+        """How many of the samples that this run has trained are in the checkpoint."""
+        if found is None or (self._trains_anew and found.directory == self._started_from):
+            return 0
+        return read_record(found.manifest).samples_applied
 
     def made_anew(self, samples_applied: int) -> None:
         """Reports the losses of hosts whose buckets are rebuilt. Call it when workers get the new shard map.
         samples_applied: number of samples trained until then."""
         for place, buckets, found, cause in self._open:
-            before = read_record(found.manifest).samples_applied if found is not None else 0
+            before = self._samples_before(found)
             lost, restored = self._run.lost_hosts[place], _rows_of(self._arena, buckets)
             # the count of the lost host was as old as its last report, so the checkpoint may know of more rows
             loss = msgspec.structs.replace(

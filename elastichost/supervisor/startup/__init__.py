@@ -1,4 +1,4 @@
-"""Everything that happens before a run trains: checks, the starting point, and the first plan.
+"""What happens before a run trains: checks, the starting point, the first plan; and the request of each process.
 
 Modules:
     preflight         checks the job, its data, the source of its model, and this host
@@ -12,5 +12,6 @@ Modules:
     arena_takeover    takes over the arena of a supervisor that died
     resume_source     where a run starts from: an arena, its checkpoint, or the checkpoint of another run
     applied_restart   applied.bin of a run that starts from a checkpoint
+    process_start     requests one process, with its arguments and its log
     emulation         entry points and cores of a run in which computing is emulated
 """

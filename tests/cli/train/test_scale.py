@@ -51,10 +51,16 @@ def test_all_problems_at_once(elastichost: Elastichost, run_directory: Path) -> 
     assert "nothing to scale" in elastichost("scale", "latest").stderr
 
 
-def test_scaling_a_run_that_is_not_running_ends_with_3(elastichost: Elastichost, run_directory: Path) -> None:
+def test_scaling_a_run_without_commands_ends_with_3(elastichost: Elastichost, running_directory: Path) -> None:
     outcome = elastichost("scale", "workers=3")
     assert outcome.code == 3
     assert "accepts no commands" in outcome.stderr
+
+
+def test_scaling_a_run_that_is_not_running_ends_with_3(elastichost: Elastichost, run_directory: Path) -> None:
+    outcome = elastichost("scale", "workers=3")
+    assert outcome.code == 3
+    assert f"is not running: its supervisor ({os.getpid()}) is gone" in outcome.stderr
     write_status(run_directory, "done", os.getpid())
     outcome = elastichost("scale", "workers=3")
     assert outcome.code == 3
@@ -90,8 +96,8 @@ class Answering:
 
 
 @pytest.fixture
-def run(elastichost: Elastichost, run_directory: Path) -> Iterator[Answering]:
-    answering = Answering(run_directory)
+def run(elastichost: Elastichost, running_directory: Path) -> Iterator[Answering]:
+    answering = Answering(running_directory)
     try:
         yield answering
     finally:
@@ -130,6 +136,22 @@ def test_a_refusal_has_its_reason(elastichost: Elastichost, run: Answering, is_u
     assert outcome.code == code
     assert "workers=999 is out of range (1 to 256)" in outcome.stderr
     assert "name fewer" in outcome.stderr
+
+
+def test_a_supervisor_that_is_replaced_after_it_got_the_command_is_not_waited_for(
+    elastichost: Elastichost, running_directory: Path
+) -> None:
+    first, second = Answering(running_directory).server, CommandServer("ipc://others")
+    facts = msgspec.json.decode((running_directory / "status.json").read_bytes(), type=RunStatus)
+    replaced = msgspec.json.encode(msgspec.structs.replace(facts, commands=second.address))
+    timer = threading.Timer(0.1, (running_directory / "status.json").write_bytes, (replaced,))
+    timer.start()
+    outcome = elastichost("scale", "workers=3")
+    timer.join()
+    first.close()
+    second.close()
+    assert outcome.code == 3
+    assert "is gone, and another one works now" in outcome.stderr
 
 
 def test_machines_join_with_the_numbers_that_are_named(elastichost: Elastichost, run: Answering) -> None:

@@ -39,9 +39,9 @@ def test_what_is_missing_is_sent_once(elastichost: Elastichost, run_directory: P
     assert losses(run_directory) == [(10, 1.0), (20, 2.0), (30, 3.0), (40, 4.0), (50, 5.0)]
 
 
-def test_a_run_that_trains_and_unknown_loggers_are_refused(elastichost: Elastichost, run_directory: Path) -> None:
-    assert "still trains" in elastichost("log", str(run_directory), "--to", "csv").stderr
-    write_status(run_directory, "done", 0)
-    assert "there is no logger 'tensorbord'" in elastichost("log", str(run_directory), "--to", "tensorbord").stderr
-    outcome = elastichost("log", str(run_directory))
+def test_a_run_that_trains_and_unknown_loggers_are_refused(elastichost: Elastichost, running_directory: Path) -> None:
+    assert "still trains" in elastichost("log", str(running_directory), "--to", "csv").stderr
+    write_status(running_directory, "done", 0)
+    assert "there is no logger 'tensorbord'" in elastichost("log", str(running_directory), "--to", "tensorbord").stderr
+    outcome = elastichost("log", str(running_directory))
     assert outcome.code == 2 and "names no logger" in outcome.stderr

@@ -73,20 +73,20 @@ def test_a_link_to_a_run_that_is_gone_says_so(run_directory: Path) -> None:
         find_run("latest", run_directory.parent)
 
 
-def test_status_of_a_run_that_is_going_on(elastichost: Elastichost, run_directory: Path) -> None:
+def test_status_of_a_run_that_is_going_on(elastichost: Elastichost, running_directory: Path) -> None:
     outcome = elastichost("status")
     assert outcome.code == 0
     assert "25.0%" in outcome.stdout
     assert "worker-0.2" in outcome.stdout
-    assert f"running: supervisor {os.getpid()}, runs/{run_directory.name}" in outcome.stdout
+    assert f"running: supervisor {os.getpid()}, runs/{running_directory.name}" in outcome.stdout
     facts = json.loads(elastichost("status", "--json").last_line)
     assert (facts["schema"], facts["running"], facts["samples_trained"]) == ("elastichost/v1", True, 250)
 
 
-def test_status_of_a_run_whose_supervisor_is_gone(elastichost: Elastichost, run_directory: Path, dead_pid: int) -> None:
-    write_status(run_directory, "training", dead_pid)
+def test_status_of_a_run_whose_supervisor_is_gone(elastichost: Elastichost, run_directory: Path) -> None:
+    """Its pid was given to another process."""
     outcome = elastichost("status", run_directory.name)
-    assert f"not running: its supervisor ({dead_pid}) is gone" in outcome.stdout
+    assert f"not running: its supervisor ({os.getpid()}) is gone" in outcome.stdout
     assert f"{program()} resume runs/{run_directory.name}" in outcome.stdout
     assert json.loads(elastichost("status", "--json").last_line)["running"] is False
 

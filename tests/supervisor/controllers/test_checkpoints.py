@@ -31,7 +31,7 @@ def test_an_old_checkpoint_that_cannot_be_removed_is_told_and_fails_nothing(
         **noted.attributes,
     )
     monkeypatch.setattr(checkpoints, "retain", refuses)
-    controller: Any = SimpleNamespace(_run=run)
+    controller: Any = SimpleNamespace(_run=run, _mirror=None)
     assert CheckpointController._remove_old(controller, tmp_path / "step-300") == 0
     assert noted.events == [DirectoryNotRemoved(str(tmp_path), "cannot remove step-100: no permission")]
 
