@@ -130,7 +130,7 @@ _REPLACED: dict[str, dict[str, Any]] = {
     "elastichost.supervisor.controllers.checkpoints": {
         "new_staging": lambda directory, number, writer: _checkpoints().new_staging(directory, number),
         "commit": lambda staging, final, manifest: _checkpoints().commit(staging, final, manifest),
-        "retain": lambda directory, keep, newest, run_id: (),
+        "retain": lambda directory, keep, newest, run_id, copying: (),
         "remove_tree": lambda directory: None,
     },
     "elastichost.supervisor.phases.training": {"CHANGING_TICK_S": 0.05},

@@ -39,13 +39,17 @@ def request_process(run: RunContext, record: ProcessRecord, keys: KeyPair | None
         cores=() if run.job.emulate.enabled else spec.cores,  # an emulated process only simulates its cores
         environment=gpu_environment(spec, gpus),
     )
-    with contextlib.suppress(OSError):  # the folder may be gone; if it cannot be made, `spawn` raises
-        request.log.parent.mkdir(mode=0o700, exist_ok=True)
     try:
         run.launcher.spawn(request)
+        return
     except OSError as error:
-        run.launcher.spawn(replace(request, log=Path(os.devnull)))
-        run.note(LogNotKept(record.process, str(error)), record.cause)
+        problem = str(error)
+    with contextlib.suppress(OSError):  # the folder may be gone
+        request.log.parent.mkdir(mode=0o700, exist_ok=True)
+        run.launcher.spawn(request)
+        return
+    run.launcher.spawn(replace(request, log=Path(os.devnull)))
+    run.note(LogNotKept(record.process, problem), record.cause)
 
 
 def _arguments(run: RunContext, record: ProcessRecord, keys: KeyPair | None) -> bytes:
