@@ -60,7 +60,7 @@ def test_a_run_goes_on_while_its_supervisor_is_alive(tmp_path: Path, dead_pid: i
     os.close(lock)
 
 
-@pytest.mark.parametrize("pid", [os.getpid(), 1])
+@pytest.mark.parametrize("pid", [os.getpid(), 1], ids=["own", "init"])
 def test_another_process_with_the_pid_of_a_killed_supervisor_is_not_taken_for_it(tmp_path: Path, pid: int) -> None:
     os.close(locked(tmp_path))
     write_status(tmp_path, "training", pid)
