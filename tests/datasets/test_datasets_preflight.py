@@ -58,7 +58,7 @@ def test_problems_of_both_splits_are_reported_together(tmp_path: Path) -> None:
 def test_the_hint_of_a_reader_that_cannot_be_loaded_is_kept(tmp_path: Path) -> None:
     text = problems_of(tmp_path, f'format = "no_such_module:Reader"\ntrain = ["train.parquet"]\n{COLUMNS}')
     assert "the module no_such_module cannot be imported" in text
-    assert text.endswith("-> install it, or put its folder on PYTHONPATH")
+    assert text.endswith("-> install it, start elastichost in its folder, or put this folder on PYTHONPATH")
 
 
 def test_train_and_test_must_have_the_same_kinds_of_ids(tmp_path: Path) -> None:
