@@ -191,7 +191,11 @@ def set_aside_newer(checkpoints: Path, samples_trained: int) -> tuple[Path, ...]
     """Renames the checkpoints that have more samples than `samples_trained`: a run that has gone back to an earlier
     state must not find them again as its newest ones. Returns their new paths. Raises CheckpointError."""
     renamed: list[Path] = []
-    for directory in checkpoint_directories(checkpoints):
+    try:
+        found = checkpoint_directories(checkpoints)
+    except OSError as error:
+        raise disk_error("cannot read", checkpoints, error) from error
+    for directory in found:
         if _age(directory)[0] <= samples_trained:
             continue
         numbers = itertools.count(2)

@@ -100,9 +100,11 @@ class DeviceStep:
                 cause = cause.__context__
             reason = (str(cause).splitlines() or [type(cause).__name__])[0]
         self.cannot_be_captured = True
+        advice = "let forward() read no value of the GPU on the host: no .item(), no nonzero, no mask as an index"
+        if isinstance(cause, torch.OutOfMemoryError):
+            advice = "make train.batch_size smaller, or give the job more memory of the GPU"
         self._tell(
-            f"steps run without a CUDA graph, which is slower: the model's step cannot be captured ({reason}); let "
-            "forward() read no value of the GPU on the host: no .item(), no nonzero, no mask as an index"
+            f"steps run without a CUDA graph, which is slower: the model's step cannot be captured ({reason}); {advice}"
         )
         return None
 

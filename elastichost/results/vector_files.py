@@ -1,4 +1,6 @@
-"""Which vectors an export is to compute, from which files, and the names of files with vectors. It has no torch."""
+"""Which vectors an export is to compute, from which files, and the names of files with vectors.
+
+The module does not import torch."""
 
 from __future__ import annotations
 

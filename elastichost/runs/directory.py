@@ -10,7 +10,7 @@ import os
 import platform
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -66,7 +66,7 @@ CPU_FILE = "cpu.json"
 MODEL_FILE = "model.py"  # the source of a model that was given as a function, written before the run begins
 DATA_FOLDER = "data"  # rows that were given in Python, as Parquet, written before the run begins
 LEAST_FREE_BYTES = 1_000_000
-LOOK_END_S = 0.1  # one that looks whether a lock is held has let go of it by then
+LOOK_END_S = 1.0  # a reader that tests the lock (`liveness.is_locked`) has released it by then
 _PACKAGES = ("torch", "torchrec", "fbgemm-gpu", "fbgemm-gpu-cpu", "numpy", "numba", "pyarrow", "pyzmq", "msgspec")
 
 
@@ -133,8 +133,8 @@ def lock_directory(path: Path, name: str, taken: PreflightError, *, is_needed: b
 
 
 def _lock(lock: int) -> None:
-    """Takes the lock. Raises BlockingIOError if a process holds it, and OSError if the file system has no locks. One
-    that only looks whether it is held (`liveness.is_locked`) has it for an instant, which this waits for."""
+    """Takes the lock. Raises BlockingIOError if a process holds it, and OSError if the file system has no locks. A
+    reader that tests the lock (`liveness.is_locked`) holds it for an instant; this function waits for that."""
     deadline_s = time.monotonic() + LOOK_END_S
     while True:
         try:
@@ -189,6 +189,7 @@ class RunDirectory:
             )
         for folder in (path / "logs", path / "errors"):
             folder.mkdir(mode=0o700, exist_ok=True)
+        locks: tuple[int, ...] = (lock,)
         try:
             identity = _identity(path, job, run_id, resume=resume)
             source = checkpoint_source(path, identity, job, *(_jobs_before(path) if resume else ()))
@@ -196,13 +197,13 @@ class RunDirectory:
             write_atomically(path / RUN_FILE, msgspec.json.encode(identity) + b"\n")
             keep_places(path, source)
         except OSError as error:
-            os.close(lock)
+            _release(locks)
             raise PreflightError(
                 f"the checkpoint directory {source.places[0]} could not be created: {cause_words(error)}",
                 hint="set checkpoint.directory to a place that you may write to",
             ) from error
         except (CheckpointError, PreflightError):
-            os.close(lock)
+            _release(locks)
             raise
         return cls(path, locks, identity, source, is_new)
 
@@ -314,16 +315,21 @@ def _lock_checkpoints(run_dir: Path, places: Sequence[Path]) -> tuple[int, ...]:
     else:
         locked[first] = _lock_place(run_dir, first)
     for place in others:
-        was_written = (place / LOCK_FILE).exists() and os.access(place / LOCK_FILE, os.W_OK)
-        if not was_written or place.is_relative_to(run_dir) or any(place.samefile(one) for one in locked):
+        # a place that this run cannot write to, as on a disk that is gone, needs no lock
+        if place.is_relative_to(run_dir) or not os.access(place / LOCK_FILE, os.W_OK):
             continue
         try:
-            locked[place] = _lock_place(run_dir, place)
-        except PreflightError:
-            for lock in locked.values():
-                os.close(lock)
+            if not any(place.samefile(one) for one in locked):
+                locked[place] = _lock_place(run_dir, place)
+        except (OSError, PreflightError):
+            _release(locked.values())
             raise
     return tuple(locked.values())
+
+
+def _release(locks: Iterable[int]) -> None:
+    for lock in locks:
+        os.close(lock)
 
 
 def _lock_place(run_dir: Path, place: Path) -> int:

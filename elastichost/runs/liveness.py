@@ -75,7 +75,8 @@ def _is_held(path: Path) -> bool:
     """Whether a process holds this lock. Raises OSError if it cannot be opened or its file system has no locks."""
     lock = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared, so that two readers never take each other for it
+        # shared, so that a reader never takes another reader for a supervisor
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
     finally:

@@ -18,6 +18,7 @@ from elastichost.cli.maintenance.doctor_ipc import logind_facts, removes_files
 from elastichost.cli.output import AsJson, data_console, print_json, progress_console
 from elastichost.cli.train.hosts_option import AddressOption, HostsOption, OnOption, RayAddressOption, hosts_asked
 from elastichost.errors import ExitCode
+from elastichost.host.cgroup.limits import cgroup_limits
 from elastichost.host.kernel_cache import COMPILE_S, kernel_cache
 from elastichost.host.nvml.devices import VISIBLE, devices_of, driver_version, visible_indices
 from elastichost.host.torch_packages import INSTALL, check_packages, installed_version
@@ -35,6 +36,7 @@ KEEP_FILES = (
     "as root: mkdir -p /etc/systemd/logind.conf.d && printf '[Login]\\nRemoveIPC=no\\n' > "
     "/etc/systemd/logind.conf.d/elastichost.conf && systemctl restart systemd-logind"
 )
+UNLIMITED = 1 << 60  # bytes; version 1 of cgroups writes its largest number where there is no limit
 PCI_DEVICES = Path("/sys/bus/pci/devices")
 NVIDIA, DISPLAY_CONTROLLER = "0x10de", "0x03"  # PCI vendor, and how the class of a display controller begins
 SHMEM_HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/shmem_enabled")
@@ -247,30 +249,14 @@ def _memory() -> Check:
 
 
 def _cgroup() -> Check:
-    """Reports the memory and CPU limits of this container; they can be lower than what the host has."""
-    limits = [
-        f"{name} {text}"
-        for name, paths in (
-            ("memory", ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")),
-            ("cpu", ("/sys/fs/cgroup/cpu.max", "/sys/fs/cgroup/cpu/cpu.cfs_quota_us")),
-        )
-        if (text := _limit(name, paths))
-    ]
+    """Reports the memory and CPU limits of this process' group and of the groups above it, as in a container; they can
+    be lower than what the host has."""
+    limits, found = [], cgroup_limits()
+    if found.memory_bytes is not None and found.memory_bytes < UNLIMITED:
+        limits.append(f"memory {bytes_words(found.memory_bytes)}")
+    if found.cores is not None:
+        limits.append(f"cpu {max(1, found.cores)} cores")
     return Check("cgroup", "ok", ", ".join(limits) or "no limits")
-
-
-def _limit(name: str, paths: tuple[str, ...]) -> str:
-    for path in map(Path, paths):
-        try:
-            quota, *period = path.read_text(encoding="ascii").split()
-        except (OSError, ValueError):
-            continue
-        if not quota.isdigit() or int(quota) >= 1 << 60:
-            return ""  # "max", "-1", or version 1's largest number: no limit
-        if name == "memory":
-            return bytes_words(int(quota))
-        return f"{int(quota) / int(period[0] if period else 100_000):.1f} cores"
-    return ""
 
 
 def _gpu() -> Check:

@@ -51,8 +51,8 @@ PolicyOption = Annotated[
     typer.Option(
         "--policy",
         metavar="NAME",
-        help=f"The policy that picks jobs to run together: {', '.join(POLICIES)}. Default: {POLICY}; of a batch that "
-        "is resumed, its own.",
+        help=f"The policy that picks jobs to run together: {', '.join(POLICIES)}. Default: {POLICY}; what is "
+        "resumed keeps its own.",
     ),
 ]
 PolicySettings = Annotated[
@@ -66,8 +66,8 @@ MemoryOption = Annotated[
     typer.Option(
         "--memory",
         metavar="AMOUNT",
-        help=f'Memory of all jobs of a batch or host together: "80%", "12GiB". Default: {MEMORY}; of a batch that is '
-        "resumed, its own.",
+        help=f'Memory of all jobs of a batch or host together: "80%", "12GiB". Default: {MEMORY}; what is resumed '
+        "keeps its own.",
     ),
 ]
 SizesOption = Annotated[

@@ -13,6 +13,8 @@ import typer
 
 from elastichost.cli.completion import job_files
 from elastichost.cli.many_jobs.batch import (
+    MEMORY,
+    POLICY,
     MemoryOption,
     PolicyOption,
     PolicySettings,
@@ -59,9 +61,9 @@ def register(app: typer.Typer) -> None:
 
 def host(
     host_dir: HostDirOption = None,
-    policy: PolicyOption = "complementary",
+    policy: PolicyOption = "",
     policy_settings: PolicySettings = [],  # noqa: B006 typer copies it
-    memory: MemoryOption = "80%",
+    memory: MemoryOption = "",
     own_sizes: SizesOption = False,
     plain: Annotated[bool, typer.Option("--plain", help="Print plain lines instead of a live screen.")] = False,
     as_json: AsJson = False,
@@ -69,7 +71,13 @@ def host(
     """Train the jobs that `submit` sends together on this host. Ctrl-C saves all; the next `host` continues them."""
     directory = host_dir or environment_directory()
     options, found = host_parts(
-        directory, Path.cwd(), policy, policy_settings, memory, own_sizes=own_sizes, ends_when_empty=False
+        directory,
+        Path.cwd(),
+        policy or POLICY,
+        policy_settings,
+        memory or MEMORY,
+        own_sizes=own_sizes,
+        ends_when_empty=False,
     )
     progress_console().print(
         f"host in {directory}; submit jobs with: {program()} submit JOB...", style="dim", markup=False

@@ -40,7 +40,7 @@ def is_resumable(run_dir: Path, held: Sequence[Hold]) -> bool:
 
 def _has_checkpoint(run_dir: Path) -> bool:
     """Whether the run has saved a checkpoint; its blocks are not read. Raises CheckpointError and ConfigError: a run
-    with checkpoints that cannot be used must not begin anew without a word."""
+    whose checkpoints cannot be used must not begin anew, because the user would not notice that they are lost."""
     from elastichost.checkpoint.format import latest
     from elastichost.checkpoint.places import checkpoint_source, identity_lost, kept_places, read_identity
     from elastichost.config.job import load_job

@@ -43,7 +43,9 @@ __all__ = ["register"]
 FromOption = Annotated[
     str | None,
     typer.Option(
-        "--from", metavar="PATH", help="Take over this checkpoint: a checkpoint, or a run directory for its newest one."
+        "--from",
+        metavar="PATH",
+        help="Begin from a checkpoint: its path, or a run directory, of which the newest is taken.",
     ),
 ]
 

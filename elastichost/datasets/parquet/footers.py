@@ -175,7 +175,7 @@ def _parsed(url: str, footer: bytes) -> pq.FileMetaData:
 
 
 def _names_of(file: AddressedFile) -> tuple[str, str]:
-    """(group, name). The files of a folder are in one group; a group is a descriptor, so there are few of them."""
+    """(group, name). The files of a folder are in one group, and there are at most GROUPS: a look for room is short."""
     folder = posixpath.dirname(file.url.partition("?")[0])
     group = f"{zlib.crc32(os.fsencode(folder)) % GROUPS:02}"
     identity = os.fsencode(f"{file.url}\0{file.size_bytes}\0{file.version}")

@@ -35,6 +35,7 @@ __all__ = ["BoundedDirectory", "Claim"]
 
 PART = ".part"
 USED, USERS = ".used", ".users"
+RESERVE = 16  # of the bound is made free at a time, so that not every write looks for room
 RECOUNT_S = 5.0  # from one count of all files to the next, and from a refusal to the next look for room
 _USED_FORMAT = struct.Struct("<q")
 _LOCK_FORMAT = struct.Struct("@hhqqi4x")  # struct flock of the kernel: type, whence, start, length, process
@@ -221,7 +222,7 @@ class BoundedDirectory:
             self._next_count_s = now_s + RECOUNT_S
             used = self._count()
         if used + size > self._limit_bytes >= size:
-            used = self._without_idle(used, self._limit_bytes - size)
+            used = self._without_idle(used, self._limit_bytes - max(size, self._limit_bytes // RESERVE))
         if used + size > self._limit_bytes:
             self._next_try_s = now_s + RECOUNT_S
         return used

@@ -15,7 +15,7 @@ import msgspec
 
 from elastichost.arena.arena import Arena
 from elastichost.arena.index import table as index
-from elastichost.checkpoint.format import FoundCheckpoint, verify_blocks
+from elastichost.checkpoint.format import FoundCheckpoint
 from elastichost.checkpoint.places import CheckpointSource
 from elastichost.errors import CheckpointError
 from elastichost.runs.events import RowsRolledBack
@@ -79,9 +79,7 @@ class HostLosses:
             return find_checkpoint(self._run.directory.checkpoint_source)
         if self._started_from is not None:
             with contextlib.suppress(CheckpointError):
-                found = find_checkpoint(CheckpointSource((self._started_from,)))
-                verify_blocks(found.directory, found.manifest)
-                return found
+                return find_checkpoint(CheckpointSource((self._started_from,)))
         return None
 
     def _samples_before(self, found: FoundCheckpoint | None) -> int:

@@ -13,13 +13,13 @@ bytes/s. All workers together receive no more than the link has. A worker decode
 Workers take no more than they can compute, and all threads together have no more than the cores. The smallest of
 these is the speed:
 
-    X = min(W R u / (latency + u / bandwidth), link, W D / decode, W / prepare, workers, cores / CPU of a sample)
+    X = min(W R u / (latency + u / bandwidth), link, W D / decode, W / prepare, workers_rate, cores / CPU of a sample)
 
 Decoding a unit that is fetched as a whole begins when the latest of its requests has arrived, which is later than one
 request alone by what the quantiles of the time of a request say.
 
 Only CPU counts against cores: a connection that waits costs none. So what connections can do is never done by more
-trainer processes. Bytes ahead cover the irregular part of the source, by Little's law: speed x (p99 - p50) of a
+workers. Bytes ahead cover the irregular part of the source, by Little's law: speed x (p99 - p50) of a
 request.
 
 Theory of operation. A window of steady training gives latency, bandwidth and costs. All candidates are predicted, and

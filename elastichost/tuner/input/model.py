@@ -19,7 +19,7 @@ __all__ = ["InputModel", "Prediction", "fitted", "needed_batches", "needed_bytes
 MARGIN = 1.15  # bytes of a unit ahead: units differ in size
 MEASURED_MARGIN = 1.02  # the same where charges are measured: later units may be a little larger than all before
 UNEVEN_BATCHES = 8  # batches ahead, where units are decoded ahead: threads that share cores are uneven
-PREPARED = 3  # batches that wait for a trainer whatever the knobs are
+PREPARED = 3  # batches that wait for a worker whatever the knobs are
 LEAST_SHARE = 0.03  # of the time that workers compute; less is not measured well
 LEAST_JITTER_S = 0.02  # a request that is later by less is covered by the prepared batches
 

@@ -75,6 +75,8 @@ class Stager:
         slot = next((one for one in self._slots if one.is_free), None)
         if slot is None:
             slot = _RingSlot(self._like, self._device)
+            if self._stream is not None:  # the zeros of the new tensors are written in the current stream
+                self._stream.wait_stream(torch.cuda.current_stream(self._device))
             self._slots.append(slot)
         for mine, theirs in zip(slot.host.tensors(), inputs.tensors(), strict=True):
             mine[: len(theirs)].copy_(theirs)

@@ -103,8 +103,8 @@ class HttpConnection:
             raise self._failure(error) from error
 
     def _answer(self, parts: SplitResult, target: str, headers: dict[str, str]) -> http.client.HTTPResponse:
-        """The answer to a request. A server may close a connection that nobody uses, and that shows only when the next
-        request is sent: then the request is sent once more, over a new connection (RFC 9112, section 9.3.1)."""
+        """The answer to a request. A server may close an idle connection, and the client notices only when it sends the
+        next request: then the client sends it once more, over a new connection (RFC 9112, section 9.3.1)."""
         connection = self._connection(parts)
         was_used = connection.sock is not None
         try:
