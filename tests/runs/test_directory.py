@@ -113,7 +113,7 @@ def test_places_of_earlier_settings_are_searched_through_a_chain_of_changes(tmp_
     assert identity is not None
     assert places[:2] == (c / identity.folder, run / "checkpoints")
     assert set(places[2:]) == {a / identity.folder, b / identity.folder, mirror / identity.folder}
-    assert set(named_source(run).places) == set(places), "also for who names the run"
+    assert set(named_source(run).places) == set(places), "a command that names the run finds the same places"
     removed = opened_again(tmp_path / "other", with_places(job, a), with_places(job, None))
     assert [place.parent for place in removed] == [tmp_path / "other", a]
 

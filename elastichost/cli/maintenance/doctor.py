@@ -36,7 +36,6 @@ KEEP_FILES = (
     "as root: mkdir -p /etc/systemd/logind.conf.d && printf '[Login]\\nRemoveIPC=no\\n' > "
     "/etc/systemd/logind.conf.d/elastichost.conf && systemctl restart systemd-logind"
 )
-UNLIMITED = 1 << 60  # bytes; version 1 of cgroups writes its largest number where there is no limit
 PCI_DEVICES = Path("/sys/bus/pci/devices")
 NVIDIA, DISPLAY_CONTROLLER = "0x10de", "0x03"  # PCI vendor, and how the class of a display controller begins
 SHMEM_HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/shmem_enabled")
@@ -252,7 +251,7 @@ def _cgroup() -> Check:
     """Reports the memory and CPU limits of this process' group and of the groups above it, as in a container; they can
     be lower than what the host has."""
     limits, found = [], cgroup_limits()
-    if found.memory_bytes is not None and found.memory_bytes < UNLIMITED:
+    if found.memory_bytes is not None:
         limits.append(f"memory {bytes_words(found.memory_bytes)}")
     if found.cores is not None:
         limits.append(f"cpu {max(1, found.cores)} cores")

@@ -75,11 +75,7 @@ def search(
     ] = None,
     resume: Annotated[
         Path | None,
-        typer.Option(
-            "--resume",
-            metavar="DIR",
-            help="Continue the search in this directory; --trials sets a new number of all trials.",
-        ),
+        typer.Option("--resume", metavar="DIR", help="Continue the search in this directory; --trials sets the total."),
     ] = None,
     policy: PolicyOption = "",
     policy_settings: PolicySettings = [],  # noqa: B006 typer copies it

@@ -291,8 +291,7 @@ class EvaluateSection(Section):
         default=("auc", "logloss"),
         description='Metrics of the test data: "auc", "logloss", "gauc(COLUMN)", "ndcg@K(COLUMN)", "recall@K(COLUMN)", '
         'or "file.py:function" of your own, called as function(probabilities, labels, weights). COLUMN has ids; it '
-        "need not be a feature. `auc`, `logloss`, `normalised_entropy` and `calibration` are always "
-        "computed.",
+        "need not be a feature. `auc`, `logloss`, `normalised_entropy` and `calibration` are always computed.",
     )
     better: dict[str, Literal["higher", "lower"]] = Field(
         default_factory=dict,

@@ -12,6 +12,7 @@ __all__ = ["CgroupLimits", "cgroup_limits"]
 
 PROC = Path("/proc/self")
 CGROUP = Path("/sys/fs/cgroup")
+UNLIMITED = 1 << 60  # bytes; version 1 has its largest number where there is no limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ def cgroup_limits(proc: Path = PROC, usual: Path = CGROUP) -> CgroupLimits:
     cpu = usual / "cpu"
     quotas.append((_read(cpu / "cpu.cfs_quota_us"), _read(cpu / "cpu.cfs_period_us")))
     return CgroupLimits(
-        min((int(text) for text in memory if text.isdecimal()), default=None),
+        min((int(text) for text in memory if text.isdecimal() and int(text) < UNLIMITED), default=None),
         min((cores for one in quotas if (cores := _whole_cores(*one)) is not None), default=None),
     )
 

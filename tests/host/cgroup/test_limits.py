@@ -66,6 +66,8 @@ def test_version_1_is_read_at_its_usual_place(tree: Tree) -> None:
     assert tree.limits() == CgroupLimits(2 * GIB)
     (tree.usual / "cpu" / "cpu.cfs_quota_us").write_text("200000\n")
     assert tree.limits() == CgroupLimits(2 * GIB, 2)
+    (tree.usual / "memory" / "memory.limit_in_bytes").write_text("9223372036854771712\n")  # no limit, as version 1 says
+    assert tree.limits() == CgroupLimits(None, 2)
 
 
 def test_version_2_is_read_at_its_usual_place_where_proc_tells_none(tree: Tree) -> None:
