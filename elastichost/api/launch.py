@@ -5,6 +5,7 @@ The two processes share a socket. The supervisor gets a `StartMsg` on it, then p
 can be resumed: a notebook that is closed or killed leaves no run behind, and loses none.
 
 Ctrl-C in a terminal reaches a whole session. The supervisor has its own, so that only its parent decides what to do.
+One that comes before the new process has its session waits in that process, which throws it away (`NOT_ITS_OWN`).
 """
 
 from __future__ import annotations
@@ -26,13 +27,24 @@ from elastichost.errors import ConfigError, ElastichostError, JobFailedError, Mo
 from elastichost.runs.result import RunResult
 from elastichost.user_model.frames import users_frames
 
-__all__ = ["KILL", "STOP", "ErrorFacts", "StartMsg", "SupervisorEndMsg", "SupervisorProcess", "receive", "send"]
+__all__ = [
+    "KILL",
+    "NOT_ITS_OWN",
+    "STOP",
+    "ErrorFacts",
+    "StartMsg",
+    "SupervisorEndMsg",
+    "SupervisorProcess",
+    "receive",
+    "send",
+]
 
 PROGRAM = "elastichost.api.supervisor_process"
 LENGTH = struct.Struct("!Q")
 MAX_BYTES = 1 << 26
 SHOWN_BYTES = 4000
 STOP, KILL = b"s", b"k"
+NOT_ITS_OWN = {signal.SIGINT}  # blocked in a supervisor from its first moment, until it can throw away what came
 FRAME = '  File "'  # how a frame of a traceback begins
 
 
@@ -84,11 +96,12 @@ class SupervisorEndMsg(msgspec.Struct, frozen=True):
 class SupervisorProcess:
     """A supervisor that was started from Python. Its methods may be called from any thread.
 
-    pid: its process. Raises OSError when it cannot be started."""
+    pid: its process. Raises OSError when it cannot be started; `end` tells about one that dies at once."""
 
     def __init__(self, start: StartMsg) -> None:
         self._output: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the process lives
         self._socket, theirs = socket.socketpair()
+        blocked_before = signal.pthread_sigmask(signal.SIG_BLOCK, NOT_ITS_OWN)  # a new process inherits the mask
         try:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", PROGRAM, str(theirs.fileno())],
@@ -100,9 +113,11 @@ class SupervisorProcess:
                 env={**os.environ, "PYTHONPATH": _import_path()},
             )
         finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked_before)
             theirs.close()
         self.pid = self._process.pid
-        send(self._socket, msgspec.json.encode(start))
+        with contextlib.suppress(OSError):  # it is dead already
+            send(self._socket, msgspec.json.encode(start))
 
     def has_ended(self) -> bool:
         return self._process.poll() is not None

@@ -22,7 +22,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import msgspec
 
-from elastichost.api.launch import KILL, ErrorFacts, StartMsg, SupervisorEndMsg, receive, send
+from elastichost.api.launch import KILL, NOT_ITS_OWN, ErrorFacts, StartMsg, SupervisorEndMsg, receive, send
 from elastichost.config.job import JobSpec
 from elastichost.errors import ElastichostError, JobFailedError
 
@@ -30,6 +30,7 @@ __all__ = ["main"]
 
 
 def main(arguments: list[str]) -> None:
+    _discard_interrupts()
     connection = socket.socket(fileno=int(arguments[0]))
     connection.set_inheritable(False)
     start = msgspec.json.decode(receive(connection), type=StartMsg)
@@ -41,6 +42,13 @@ def main(arguments: list[str]) -> None:
         end = SupervisorEndMsg(error=ErrorFacts(JobFailedError.__name__, "it had not begun to train"))
     with contextlib.suppress(OSError):  # the other end may be gone: the result is in the directory of the run
         send(connection, msgspec.json.encode(end))
+
+
+def _discard_interrupts() -> None:
+    """Throws away an interrupt that came before this process had a session of its own; later ones count again."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, NOT_ITS_OWN)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _run(start: StartMsg) -> SupervisorEndMsg:
