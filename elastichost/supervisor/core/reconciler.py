@@ -195,7 +195,8 @@ def reconcile(
     kept = {seen.process.name: seen.spec for seen in observed if seen.spec is not None and _owns(seen, owners)}
     wanted = {**kept, **planned}
     for seen in observed:
-        is_wanted = seen.process.name in wanted or not plan.workers
+        # The plan is empty only when all is saved: an error of a process that is told to stop changes nothing then.
+        is_wanted = seen.process.name in wanted or (not plan.workers and bool(plan.processes))
         if is_wanted and seen.state == State.FAILED and seen.failure and seen.failure.error_type in USER_ERRORS:
             return (GiveUp("failure", seen.process, seen.failure.message, seen.failure),)
     newest = {seen.process.name: seen for seen in observed}
@@ -241,8 +242,9 @@ def _overdue(seen: ObservedProcess, limits: Limits, now_s: float) -> Kill | None
     """A kill for a process that has been too long in its state, or hangs. A requested process is left out: it has no
     pid yet, and the launcher itself checks that the fork server answers."""
     state_s, still_s = now_s - seen.since_s, now_s - seen.moved_s
-    # A PS that starts restores its rows, which takes minutes if there are many: it shows progress meanwhile.
-    starts_for_s = min(state_s, still_s) if seen.process.role == "server" else state_s
+    # A PS that starts restores its rows, which takes minutes if there are many, and workers that start wait for it.
+    # Both show progress meanwhile. A worker that hangs while it builds the model shows none.
+    starts_for_s = min(state_s, still_s)
     match seen.state:
         case State.STARTED | State.CONNECTED if starts_for_s > limits.start_timeout_s:
             reason = f"it is still {seen.state.value} after {state_s:.0f} s"

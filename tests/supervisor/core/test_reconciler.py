@@ -93,6 +93,15 @@ def test_a_user_error_is_not_retried() -> None:
     assert action == GiveUp("failure", ProcessId("worker", 0, 1), "file x row 3", failure)
 
 
+def test_a_user_error_counts_while_workers_drain_and_not_once_all_is_saved() -> None:
+    failed = seen("worker", State.FAILED, failure=Failure("DataError", "file x row 3"))
+    observed = (failed, seen("server", State.RUNNING))
+    drains = Plan(tuple(spec for spec in PLAN.processes if spec.role == "server"), "direct", "asked to stop")
+    assert isinstance(reconcile(observed, drains, (), LIMITS, NOW_S)[0], GiveUp)
+    ends = reconcile(observed, Plan((), "direct", "trained and saved"), (), LIMITS, NOW_S)
+    assert not any(isinstance(action, GiveUp) for action in ends)
+
+
 def test_other_errors_are_retried() -> None:
     observed = (seen("worker", State.FAILED, failure=Failure("OSError", "x")), seen("server", State.RUNNING))
     assert isinstance(reconcile(observed, PLAN, deaths_of_worker(1), LIMITS, NOW_S)[0], Spawn)
@@ -112,11 +121,12 @@ def test_starting_has_its_own_timeout() -> None:
     assert (action.process.role, action.kind) == ("server", "start")
 
 
-def test_a_ps_that_restores_its_rows_may_take_as_long_as_it_shows_progress() -> None:
+def test_a_ps_that_restores_its_rows_may_take_as_long_as_it_shows_progress_and_workers_wait_for_it() -> None:
     restores = msgspec.structs.replace(seen("server", State.CONNECTED, still_s=500), moved_s=NOW_S - 5)
     assert reconcile((seen("worker", State.RUNNING), restores), PLAN, (), LIMITS, NOW_S) == ()
-    worker = msgspec.structs.replace(seen("worker", State.CONNECTED, still_s=500), moved_s=NOW_S - 5)
-    (action,) = reconcile((worker, restores), PLAN, (), LIMITS, NOW_S)
+    waits = msgspec.structs.replace(seen("worker", State.CONNECTED, still_s=500), moved_s=NOW_S - 5)
+    assert reconcile((waits, restores), PLAN, (), LIMITS, NOW_S) == ()
+    (action,) = reconcile((seen("worker", State.CONNECTED, still_s=500), restores), PLAN, (), LIMITS, NOW_S)
     assert isinstance(action, Kill)
     assert action.process.role == "worker"
 
