@@ -35,6 +35,7 @@ class RunHandle:
 
     def __init__(self, start: StartMsg, callbacks: Sequence[Callback]) -> None:
         self.dir = Path(start.run_dir)
+        self._earlier = _status_in(self.dir) if start.is_resumed else None  # of an earlier supervisor
         self._callbacks = CallbackThreads(callbacks, self.dir, from_now=start.is_resumed)
         self._process = SupervisorProcess(start)
         self._ended = threading.Event()
@@ -57,10 +58,8 @@ class RunHandle:
             return f"{type(self._error).__name__}: {self._error.message}"
         if self._run is not None:
             return self._run.status
-        try:
-            return line_of(read_status(self.dir), has_bar=False)
-        except PreflightError:
-            return "starting"
+        status = self._own_status()
+        return line_of(status, has_bar=False) if status is not None else "starting"
 
     def wait(self, timeout_s: float | None = None) -> Run:
         """Waits for the end of the run and returns its results. Raises the typed error that the run failed with, as
@@ -87,14 +86,21 @@ class RunHandle:
 
     def status(self) -> RunStatus:
         """What the run does: progress, samples/s, loss, processes. Waits for the first status of a run that has just
-        begun. Raises the error that the run failed with if it ended before it had one."""
+        begun or been resumed. Raises the error that the run failed with if it ended before it had one."""
         while True:
-            try:
-                return read_status(self.dir)
-            except PreflightError:
-                if self._ended.wait(POLL_S):
-                    self.wait()
-                    raise
+            has_ended = self._ended.is_set()  # before the status is read: nothing is written after it
+            if (status := self._own_status()) is not None:
+                return status
+            if has_ended:
+                self.wait()
+                return read_status(self.dir)  # the run was done before it was resumed
+            self._ended.wait(POLL_S)
+
+    def _own_status(self) -> RunStatus | None:
+        """The newest status; None: the supervisor of this handle has written none yet, so that there is none, or only
+        that of an earlier supervisor."""
+        status = _status_in(self.dir)
+        return status if status != self._earlier else None
 
     def events(self) -> Iterator[JournalLine]:
         """Every event of the run from its beginning, and each new one when it happens, until the run has ended.
@@ -165,3 +171,10 @@ class RunHandle:
         """Removes a directory in which no run began, but no rows: the next try needs them."""
         if is_before_run(self.dir):
             remove_run_files(self.dir)
+
+
+def _status_in(run_dir: Path) -> RunStatus | None:
+    try:
+        return read_status(run_dir)
+    except PreflightError:
+        return None

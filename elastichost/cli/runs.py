@@ -6,13 +6,17 @@ import os
 import shutil
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from elastichost.errors import ConfigError
 from elastichost.human_readable import did_you_mean
 from elastichost.run_files import RESOLVED_JOB_FILE
+from elastichost.runs.liveness import is_worked_in
+
+if TYPE_CHECKING:
+    from elastichost.dispatcher.facts import HostStatus
 
 __all__ = [
     "NEWEST",
@@ -21,6 +25,7 @@ __all__ = [
     "RunArgument",
     "find_run",
     "is_host",
+    "is_host_at_work",
     "is_run",
     "program",
     "run_names",
@@ -94,6 +99,13 @@ def is_run(path: Path) -> bool:
 def is_host(path: Path) -> bool:
     """Whether this is the directory of a batch or a host, which trains many jobs."""
     return os.path.isfile(path / "host.json") and not is_run(path)
+
+
+def is_host_at_work(directory: Path, status: HostStatus) -> bool:
+    """Whether a dispatcher works in this directory and has not ended. status: what was read from this directory."""
+    from elastichost.dispatcher.facts import HOST_FILE
+
+    return status.state != "ended" and is_worked_in(directory, HOST_FILE, status.pid)
 
 
 def _many_runs(name: str, directory: Path) -> ConfigError:

@@ -1,7 +1,7 @@
-"""Whether a process is alive, whether a run trains, and whether a supervisor still works in its directory.
+"""Whether a process is alive, whether a run trains, and whether a supervisor or a dispatcher works in its directory.
 
-A supervisor holds the lock of its run directory until it ends. The kernel releases the lock of a killed one, whereas
-its pid may soon belong to another process, and says nothing on another host or in another pid namespace.
+A supervisor and a dispatcher hold the lock of their directory until they end. The kernel releases the lock of a killed
+one, whereas its pid may soon belong to another process, and says nothing on another host or in another pid namespace.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from elastichost.errors import PreflightError
 from elastichost.metrics import FINISHED_STATES, RunStatus, read_status
 from elastichost.run_files import STATUS_FILE
 
-__all__ = ["LOCK_FILE", "has_ended", "is_alive", "is_at_work", "is_locked", "is_running"]
+__all__ = ["LOCK_FILE", "has_ended", "is_alive", "is_at_work", "is_locked", "is_running", "is_worked_in"]
 
 LOCK_FILE = ".lock"  # in a run directory, and in others that one process works in
 
@@ -45,12 +45,18 @@ def is_running(run_dir: Path) -> bool:
 
 def is_at_work(run_dir: Path, status: RunStatus) -> bool:
     """Like `is_running`, of a status that was read from this run directory."""
-    if status.state in FINISHED_STATES:
-        return False
+    return status.state not in FINISHED_STATES and is_worked_in(run_dir, STATUS_FILE, status.supervisor_pid)
+
+
+def is_worked_in(directory: Path, status_file: str, pid: int) -> bool:
+    """Whether a supervisor or a dispatcher works in its directory.
+
+    status_file: the name of the file that it writes once a second. pid: the pid that this file tells, which decides
+    only for a user who may not open the lock."""
     try:
-        return _is_held(run_dir / LOCK_FILE)
-    except PermissionError:  # only the user of the run may open its lock
-        return _is_process_of_writer(status.supervisor_pid, run_dir / STATUS_FILE)
+        return _is_held(directory / LOCK_FILE)
+    except PermissionError:  # only the user of the supervisor or the dispatcher may open its lock
+        return _is_process_of_writer(pid, directory / status_file)
     except OSError:
         return False
 

@@ -110,6 +110,7 @@ def run_job(
                 write_atomically(opened.directory.hosts, hosts.model_dump_json(indent=1).encode())
             observer = observer or SilentObserver()
             run = _open(job, opened, observer, entries, launcher, machines, shares_host=lent is not None)
+            opened.begin()
             return _supervise_and_close(run, opened, signals)
         except PreflightError:
             if not opened.directory.was_used:
@@ -179,7 +180,7 @@ def _open(
     job_id = int(run_id, 16)
     keyring = Keyring() if machines is not None else None
     control = ControlServer(f"ipc://{sockets}/control", job_id, _gate(machines, keyring))
-    commands = CommandServer(f"ipc://{sockets}/commands")
+    commands = CommandServer(opened.commands_address)
     return RunContext(
         job=job,
         run_id=run_id,

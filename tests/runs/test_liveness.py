@@ -19,7 +19,7 @@ from elastichost.metrics import FINISHED_STATES, RunStatus
 from elastichost.run_files import STATUS_FILE
 from elastichost.runs import liveness
 from elastichost.runs.directory import lock_directory
-from elastichost.runs.liveness import LOCK_FILE, has_ended, is_alive, is_locked, is_running
+from elastichost.runs.liveness import LOCK_FILE, has_ended, is_alive, is_locked, is_running, is_worked_in
 
 
 @pytest.fixture
@@ -84,6 +84,28 @@ def test_a_reader_that_may_not_open_the_lock_goes_by_pid_and_user(
     of_others = SimpleNamespace(st_uid=os.getuid() + 1)
     monkeypatch.setattr(Path, "stat", lambda path: of_others if path.parts[1] == "proc" else before(path))
     assert not is_running(tmp_path), "the process belongs to another user than the status"
+
+
+def test_a_dispatcher_works_in_its_directory_while_it_holds_the_lock(tmp_path: Path, dead_pid: int) -> None:
+    (tmp_path / "host.json").touch()
+    assert not is_worked_in(tmp_path, "host.json", os.getpid()), "there is no lock yet"
+    lock = locked(tmp_path)
+    assert is_worked_in(tmp_path, "host.json", dead_pid), "it may be in another container"
+    os.close(lock)
+    assert not is_worked_in(tmp_path, "host.json", os.getpid()), "another process may have its pid"
+
+
+def test_a_user_who_may_not_open_the_lock_of_a_dispatcher_goes_by_its_own_file(
+    tmp_path: Path, dead_pid: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(path: Path) -> bool:
+        raise PermissionError(13, "Permission denied", path)
+
+    monkeypatch.setattr(liveness, "_is_held", refuses)
+    (tmp_path / "host.json").touch()
+    assert is_worked_in(tmp_path, "host.json", os.getpid())
+    assert not is_worked_in(tmp_path, "host.json", dead_pid)
+    assert not is_worked_in(tmp_path, "other.json", os.getpid()), "the file tells whose process it is"
 
 
 def test_readers_do_not_take_each_other_for_a_supervisor_or_keep_one_from_its_directory(tmp_path: Path) -> None:

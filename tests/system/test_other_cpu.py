@@ -33,7 +33,11 @@ def test_a_resume_on_another_cpu_is_refused_until_it_is_wanted(folder: Path, mon
     for missing in (False, True):  # with the record of the run, then with the record of its checkpoint
         if missing:
             record.unlink()
+        before = (run.run_dir / "status.json").read_bytes()
         _, errors = Supervised(folder, resume=True, **facts, any_cpu="false").finish()
+        if not missing:  # the record of the run is read before the run begins again
+            assert (run.run_dir / "status.json").read_bytes() == before
+            assert run.result()["status"] == "stopped"
         assert "CpuDiffersError" in errors and "with the settings ATEN_CPU_CAPABILITY=default" in errors
     code, errors = Supervised(folder, resume=True, **facts, any_cpu="true").finish()
     assert code == 0, errors

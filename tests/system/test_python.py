@@ -158,6 +158,7 @@ def test_a_run_can_be_scaled_stopped_and_resumed(folder: Path) -> None:
     done = eh.resume(folder / "run", progress=False, callbacks=(seen,), resources={"workers": 2})
     assert done.status == "done"
     assert done.samples["trained"] == 150_000
+    assert seen.states[0] == "starting"
     assert min(point.samples for point in seen.points) > trained - 128
     assert sum(point.of_samples for point in read_curve(done.dir)) == 150_000
 

@@ -25,9 +25,9 @@ from elastichost.cli.many_jobs.batch import (
 )
 from elastichost.cli.options import Overrides
 from elastichost.cli.output import AsJson, data_console, print_json, progress_console
-from elastichost.cli.runs import find_run, program, run_names, runs_under, started_s
+from elastichost.cli.runs import find_run, is_host_at_work, program, run_names, runs_under, started_s
 from elastichost.errors import ConfigError, PreflightError
-from elastichost.runs.liveness import is_alive, is_running
+from elastichost.runs.liveness import is_running
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["register"]
 
 ANSWER_S = 10.0
+LOOK_S = 0.5  # while it waits for a reply, a verb checks this often that the host still runs
 REDRAW_S = 1.0
 PAGE_NICE = 19  # the page is made while training needs the cores
 
@@ -99,10 +100,10 @@ def submit(
     from elastichost.wire.commands import SubmitMsg
 
     specs = [load_job(job, overrides) for job in jobs]  # every job is checked before the first one is sent
-    status = _running_host(host_dir)
+    directory, status = _running_host(host_dir)
     names: list[str] = []
     for spec in specs:
-        reply = _ask(status, SubmitMsg(spec.job.name, to_toml(spec), str(Path.cwd()), weight))
+        reply = _ask(directory, status, SubmitMsg(spec.job.name, to_toml(spec), str(Path.cwd()), weight))
         names.append(str(reply.data.get("job", spec.job.name)))
         if not as_json:
             data_console().print(reply.text)
@@ -118,7 +119,7 @@ def cancel(
     """Remove a waiting job from the queue, or save and stop a running one."""
     from elastichost.wire.commands import CancelMsg
 
-    reply = _ask(_running_host(host_dir), CancelMsg(job))
+    reply = _ask(*_running_host(host_dir), CancelMsg(job))
     if as_json:
         print_json({"job": job, "text": reply.text})
     else:
@@ -129,8 +130,8 @@ def queue(host_dir: HostDirOption = None, as_json: AsJson = False) -> None:
     """List the jobs of a host with their state and the reason for it."""
     from elastichost.cli.many_jobs.host_view import host_line, job_table
 
-    status = _known_host(host_dir)
-    running = _is_running(status)
+    directory, status = _known_host(host_dir)
+    running = is_host_at_work(directory, status)
     if as_json:
         print_json({**msgspec.to_builtins(status), "running": running})
         return
@@ -212,7 +213,7 @@ def _picture(name: str) -> tuple[RenderableType, bool]:
     directory = _host_directory(name)
     if directory is not None:
         status = read_host(directory)
-        return host_picture(status), _is_running(status)
+        return host_picture(status), is_host_at_work(directory, status)
     run = find_run(name or "latest")
     return picture(read_status(run)), is_running(run)
 
@@ -234,24 +235,21 @@ def _host_directory(name: str) -> Path | None:
     return newest if (newest / HOST_FILE).stat().st_mtime + 5.0 >= started_s(runs[0]) else None
 
 
-def _is_running(status: HostStatus) -> bool:
-    return status.state != "ended" and is_alive(status.pid)
-
-
-def _running_host(host_dir: Path | None) -> HostStatus:
-    """The status of a running host. Raises PreflightError if the host is not running."""
-    status = _known_host(host_dir)
-    if not _is_running(status):
+def _running_host(host_dir: Path | None) -> tuple[Path, HostStatus]:
+    """The directory and the status of a running host. Raises PreflightError if the host is not running."""
+    directory, status = _known_host(host_dir)
+    if not is_host_at_work(directory, status):
         raise PreflightError(f"the host in {status.directory} is not running", hint=_start_hint(host_dir))
-    return status
+    return directory, status
 
 
-def _known_host(host_dir: Path | None) -> HostStatus:
-    """The last status of a host. Raises PreflightError if no host was ever started in that directory."""
+def _known_host(host_dir: Path | None) -> tuple[Path, HostStatus]:
+    """The directory and the last status of a host. Raises PreflightError if no host was ever started there."""
     from elastichost.dispatcher.facts import read_host
 
+    directory = host_dir or environment_directory()
     try:
-        return read_host(host_dir or environment_directory())
+        return directory, read_host(directory)
     except PreflightError as error:
         raise PreflightError(error.message, hint=_start_hint(host_dir)) from None
 
@@ -260,15 +258,17 @@ def _start_hint(host_dir: Path | None) -> str:
     return f"start one with `{program()} host`" + (f" --host-dir {host_dir}" if host_dir else "")
 
 
-def _ask(status: HostStatus, command: SubmitMsg | CancelMsg) -> ReachedMsg:
-    """Sends a command and returns the reply. Raises PreflightError if the host does not answer or refuses the command,
-    and ConfigError if it refuses the arguments."""
+def _ask(directory: Path, status: HostStatus, command: SubmitMsg | CancelMsg) -> ReachedMsg:
+    """Sends a command and returns the reply. Raises PreflightError if the host ends, does not answer or refuses the
+    command, and ConfigError if it refuses the arguments."""
     from elastichost.wire.commands import CommandClient, ReachedMsg, RefusedMsg
 
     client = CommandClient(status.commands)
+    until_s = time.monotonic() + ANSWER_S
     try:
         client.send(command)
-        reply = client.receive(ANSWER_S)
+        while (reply := client.receive(LOOK_S)) is None and time.monotonic() < until_s:
+            _require_same(directory, status)
     finally:
         client.close()
     if isinstance(reply, ReachedMsg):
@@ -278,4 +278,18 @@ def _ask(status: HostStatus, command: SubmitMsg | CancelMsg) -> ReachedMsg:
     raise PreflightError(
         f"the host in {status.directory} did not answer within {ANSWER_S:.0f} s",
         hint=f"the host is busy or hangs: check process {status.pid}, then try again",
+    )
+
+
+def _require_same(directory: Path, asked: HostStatus) -> None:
+    """Raises PreflightError when the dispatcher that got the command has ended. The lock of its directory may be held
+    by the next one, which has another socket and does not know of the command."""
+    from elastichost.dispatcher.facts import read_host
+
+    now = read_host(directory)
+    if is_host_at_work(directory, now) and now.commands == asked.commands:
+        return
+    raise PreflightError(
+        f"the dispatcher ({asked.pid}) in {asked.directory} has ended, and has not answered",
+        hint=f"see `{program()} queue` whether it took the command; if not, give it again to a running host",
     )

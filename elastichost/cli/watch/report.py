@@ -10,10 +10,10 @@ import msgspec
 import typer
 
 from elastichost.cli.output import AsJson, data_console, print_json
-from elastichost.cli.runs import RUNS, find_run, is_host, is_run, program, run_names, short_path
+from elastichost.cli.runs import RUNS, find_run, is_host, is_host_at_work, is_run, program, run_names, short_path
 from elastichost.errors import ConfigError, PreflightError
 from elastichost.run_files import JOURNAL_FILE, METRICS_FILE, REPORT_FILE, RESULT_FILE, STATUS_FILE
-from elastichost.runs.liveness import is_alive, is_running
+from elastichost.runs.liveness import is_running
 
 if TYPE_CHECKING:
     from elastichost.reporting.compare.facts import Comparison
@@ -150,10 +150,9 @@ def _is_host_running(directory: Path) -> bool:
     from elastichost.dispatcher.facts import read_host
 
     try:
-        host = read_host(directory)
+        return is_host_at_work(directory, read_host(directory))
     except PreflightError:
         return False
-    return is_alive(host.pid) and host.state != "ended"
 
 
 def _write(path: Path, page: bytes) -> None:

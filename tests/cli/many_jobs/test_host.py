@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +13,9 @@ import pytest
 
 from elastichost.cli.many_jobs.batch import exit_code_of
 from elastichost.dispatcher.facts import HostStatus, JobState, JobStatus
+from elastichost.errors import PreflightError
+from elastichost.runs.directory import lock_directory
+from elastichost.runs.liveness import LOCK_FILE
 from elastichost.wire.commands import CancelMsg, Command, CommandServer, ReachedMsg, RefusedMsg, Reply, SubmitMsg
 from tests.cli.conftest import Elastichost
 
@@ -37,19 +38,26 @@ def write(
     return directory
 
 
+def locked(directory: Path) -> int:
+    """The lock that a dispatcher holds while it works in its directory."""
+    return lock_directory(directory, "the dispatcher's directory", PreflightError("taken"))
+
+
 @pytest.fixture
-def host_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The directory of a host with a status that names this process."""
+def killed_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The directory that a killed host has left. Its status names this process: the pid was given to another one."""
     monkeypatch.setenv("ELASTICHOST_HOST_DIR", str(tmp_path / "host"))
-    return write(tmp_path / "host", *JOBS)
+    directory = write(tmp_path / "host", *JOBS)
+    (directory / LOCK_FILE).touch(0o600)
+    return directory
 
 
 @pytest.fixture
-def ended_pid() -> int:
-    """The pid of a process that has ended."""
-    done = subprocess.Popen([sys.executable, "-c", ""])
-    done.wait()
-    return done.pid
+def host_dir(killed_dir: Path) -> Iterator[Path]:
+    """The same directory, with a host that works in it."""
+    lock = locked(killed_dir)
+    yield killed_dir
+    os.close(lock)
 
 
 # --- how a host is opened ---------------------------------------------------------------------------------------------
@@ -124,24 +132,44 @@ def test_the_queue_shows_every_job_and_why(elastichost: Elastichost, host_dir: P
     assert [job["state"] for job in facts["jobs"]] == ["running", "waiting", "failed", "done"]
 
 
-def test_a_host_that_has_ended_is_shown_as_not_running(
-    elastichost: Elastichost, host_dir: Path, ended_pid: int
-) -> None:
-    for facts in ({"state": "ended"}, {"pid": ended_pid}):
-        write(host_dir, *JOBS, **facts)  # type: ignore[arg-type]
-        assert elastichost("queue").stdout.startswith("not running; ")
-        assert json.loads(elastichost("queue", "--json").last_line)["running"] is False
+def assert_not_running(elastichost: Elastichost) -> None:
+    assert elastichost("queue").stdout.startswith("not running; ")
+    assert json.loads(elastichost("queue", "--json").last_line)["running"] is False
+
+
+def test_a_host_that_has_ended_is_shown_as_not_running(elastichost: Elastichost, host_dir: Path) -> None:
+    """Its last status says so, a moment before it lets go of its directory."""
+    write(host_dir, *JOBS, state="ended")
+    assert_not_running(elastichost)
+
+
+@pytest.mark.usefixtures("killed_dir")
+def test_another_process_with_the_pid_of_a_killed_host_is_not_taken_for_it(elastichost: Elastichost) -> None:
+    assert_not_running(elastichost)
+    outcome = elastichost("cancel", "ads")
+    assert outcome.code == 3
+    assert "is not running" in outcome.stderr and "start one with" in outcome.stderr
+
+
+def test_a_host_in_another_container_is_running(elastichost: Elastichost, host_dir: Path) -> None:
+    write(host_dir, *JOBS, pid=4_000_000)  # there is no such process here
+    assert json.loads(elastichost("queue", "--json").last_line)["running"] is True
+
+
+@pytest.mark.timeout(30)
+def test_top_of_a_killed_host_ends(elastichost: Elastichost, killed_dir: Path) -> None:
+    assert "shop" in elastichost("top", str(killed_dir)).stdout
 
 
 @pytest.mark.parametrize("verb", [("submit", "job.toml"), ("cancel", "ads")])
 def test_commands_without_a_running_host_fail(
-    elastichost: Elastichost, job_file: Path, tmp_path: Path, ended_pid: int, verb: tuple[str, ...]
+    elastichost: Elastichost, job_file: Path, tmp_path: Path, verb: tuple[str, ...]
 ) -> None:
     for problem in ("no dispatcher has written its status here", "is not running"):
         outcome = elastichost(*verb, "--host-dir", "h")
         assert outcome.code == 3
         assert problem in outcome.stderr and "start one with" in outcome.stderr
-        write(tmp_path / "h", pid=ended_pid)
+        write(tmp_path / "h")
     assert elastichost("queue", "--host-dir", "other").code == 3
 
 
@@ -217,6 +245,20 @@ def test_a_refusal_is_shown(elastichost: Elastichost, answering: Answering, is_u
     assert outcome.code == code
     assert "ads is already done" in outcome.stderr and "see the queue" in outcome.stderr
     assert answering.got == [CancelMsg("ads")]
+
+
+def test_a_command_to_a_killed_host_does_not_wait_for_the_next_one_to_answer(
+    elastichost: Elastichost, answering: Answering, host_dir: Path
+) -> None:
+    """The next host holds the lock before it writes its first status; the status was still that of the killed one."""
+    timer = threading.Timer(0.2, lambda: write(host_dir, *JOBS, commands="ipc://next", pid=1))
+    timer.start()
+    outcome = elastichost("cancel", "ads")
+    timer.join()
+    assert outcome.code == 3
+    assert f"the dispatcher ({os.getpid()}) in {host_dir} has ended, and has not answered" in outcome.stderr
+    assert "queue" in outcome.stderr, "the hint says what to do"
+    assert answering.got == []
 
 
 def test_cancel_prints_the_reply(elastichost: Elastichost, answering: Answering) -> None:
