@@ -83,6 +83,18 @@ def _open_files(directory: Path, layout: ArenaLayout, *, create: bool) -> ArenaF
     return ArenaFiles(*opened)
 
 
+def _write_layout(directory: Path, layout: ArenaLayout) -> None:
+    """Call it last: a process that finds LAYOUT.json finds a complete arena. Raises ArenaError."""
+    making = directory / f"{LAYOUT_FILE}.new"
+    try:
+        making.touch(mode=0o600)
+        making.write_bytes(msgspec.json.encode(layout))
+        making.rename(directory / LAYOUT_FILE)
+    except OSError as error:  # as when another process has taken the last free page
+        making.unlink(missing_ok=True)
+        raise ArenaError(f"cannot write {directory / LAYOUT_FILE}: {error}", hint=MORE_ROOM) from error
+
+
 def read_layout(directory: Path) -> ArenaLayout:
     """The layout of the arena in a directory. Raises ArenaError when the directory holds no complete arena."""
     try:
@@ -121,15 +133,15 @@ class Arena:
         """Makes the files in an existing directory (see `host.create_directory`) and allocates what has a fixed size.
 
         whole: this arena holds all rows of the fixed tables, so they are allocated here. Otherwise the PS that owns a
-        bucket allocates its rows (`bucket_space`). Raises ArenaFullError with the needed and the free bytes before any
-        file is made, and ArenaError.
+        bucket allocates its rows (`bucket_space`), and only the headers and the dense part need room here. Raises
+        ArenaFullError with the needed and the free bytes before any file is made, and ArenaError.
         """
+        needed, what = layout.fixed_bytes, "the fixed tables and the dense part"
+        if not whole:
+            needed, what = layout.bytes_without_rows, "the headers and the dense part"
         free = free_bytes(directory)
-        if layout.fixed_bytes > free:
-            raise ArenaFullError(
-                f"the fixed tables and the dense part need {layout.fixed_bytes} bytes in {directory}, {free} are free",
-                hint=MORE_ROOM,
-            )
+        if needed > free:
+            raise ArenaFullError(f"{what} need {needed} bytes in {directory}, {free} are free", hint=MORE_ROOM)
         files = _open_files(directory, layout, create=True)
         try:
             MemoryBoard.create(directory, len(layout.model.tables))
@@ -138,11 +150,7 @@ class Arena:
             if whole:
                 arena._allocate_rows()
             Watermarks.create(directory)
-            # LAYOUT.json is written last: a process that finds it finds a complete arena.
-            making = directory / f"{LAYOUT_FILE}.new"
-            making.touch(mode=0o600)
-            making.write_bytes(msgspec.json.encode(layout))
-            making.rename(directory / LAYOUT_FILE)
+            _write_layout(directory, layout)
         except ArenaError:
             for file in files.all():
                 file.close()

@@ -124,6 +124,11 @@ class ArenaLayout(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     fixed_bytes: int  # memory that the fixed tables, the dense part and the headers take
     max_workers: int = MAX_WORKERS
 
+    @property
+    def bytes_without_rows(self) -> int:
+        """Memory that the dense part and the headers take: the fixed size of an arena that begins without rows."""
+        return self.dense.mailbox_offset + self.files.control
+
     def row_space(self, table: int) -> int:
         """Number of rows of the table: row numbers are 0 to row_space - 1."""
         return self.tables[table].row_space

@@ -34,6 +34,7 @@ from elastichost.checkpoint.catalogue import (
 )
 from elastichost.checkpoint.manifest import (
     MANIFEST_NAME,
+    REPLACED,
     SCHEMA,
     BestFigure,
     Manifest,
@@ -45,6 +46,7 @@ from elastichost.checkpoint.manifest import (
 __all__ = [
     "ALIGNMENT_BYTES",
     "MANIFEST_NAME",
+    "REPLACED",
     "SCHEMA",
     "BestFigure",
     "BlockKey",

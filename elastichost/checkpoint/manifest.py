@@ -26,6 +26,7 @@ from elastichost.specs import ModelSpec
 __all__ = [
     "DIGEST_NAME",
     "MANIFEST_NAME",
+    "REPLACED",
     "SCHEMA",
     "BestFigure",
     "Manifest",
@@ -37,6 +38,7 @@ __all__ = [
 SCHEMA = "elastichost/checkpoint/v1"
 MANIFEST_NAME = "MANIFEST.json"
 DIGEST_NAME = "MANIFEST.sha256"
+REPLACED = ".replaced"  # end of the name of a checkpoint while another of the same name takes its place
 MAX_MANIFEST_BYTES = 1 << 30
 
 
@@ -102,7 +104,7 @@ def commit(staging: Path, final: Path, manifest: Manifest) -> None:
     """
     check_manifest(staging, manifest)
     content = msgspec.json.encode(manifest)
-    replaced = final.with_name(f"{final.name}.replaced")
+    replaced = final.with_name(f"{final.name}{REPLACED}")
     try:
         write_file(staging / MANIFEST_NAME, content)
         write_file(staging / DIGEST_NAME, hashlib.sha256(content).hexdigest().encode() + b"\n")

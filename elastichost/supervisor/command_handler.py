@@ -9,7 +9,7 @@ import msgspec
 
 from elastichost.arena.layout import MAX_WORKERS
 from elastichost.config.hosts import HostsFile, hosts_of_text
-from elastichost.errors import ConfigError, ProtocolError
+from elastichost.errors import ArenaError, ConfigError, PreflightError, ProtocolError
 from elastichost.plan import Plan
 from elastichost.runs.events import (
     CommandRefused,
@@ -194,14 +194,19 @@ class CommandHandler:
         return None
 
     def _advance_join(self, joining: HostJoin, now_s: float) -> bool:
-        """Returns True when all machines are ready now and a larger plan was applied."""
+        """Returns True when all machines are ready now and a larger plan was applied. Machines that this machine cannot
+        admit are dismissed: the run trains on without them."""
         all_joined = joining.turn(now_s)
         if joining.reasons:
             self._dismiss("; ".join(joining.reasons))
         if joining.reasons or not all_joined:
             return False
+        try:
+            joining.admit()
+        except (ArenaError, PreflightError) as error:
+            self._dismiss(error.message, error.hint)
+            return False
         self._joining = None
-        joining.admit()
         plan, warnings = self._plans.resized(self._size_with(joining), f"machines joined: {len(joining.numbers)}")
         for warning in warnings:
             self._run.note(Warned(warning))
@@ -215,15 +220,14 @@ class CommandHandler:
         servers = size.servers or min(MAX_SERVERS, len(plan.servers) + len(joining.numbers))
         return ScaleMsg(workers, servers, size.worker_cores)
 
-    def _dismiss(self, why: str) -> None:
-        """Gives up a join that is under way, and refuses its peer."""
+    def _dismiss(self, why: str, hint: str = "") -> None:
+        """Gives up a join that is under way, and refuses its peer. hint: what to do; "": look at the hosts."""
         if self._joining is not None:
             self._joining.dismiss()
             self._joining = None
             self._run.note(HostJoinAbandoned(why))
-            self._run.commands.reply(
-                self._join_peer, RefusedMsg(f"no machine joins: {why}", "check the hosts with `elastichost doctor`")
-            )
+            hint = hint or "check the hosts with `elastichost doctor`"
+            self._run.commands.reply(self._join_peer, RefusedMsg(f"no machine joins: {why}", hint))
 
     def _gpu_refusal(self, command: ScaleMsg) -> RefusedMsg | None:
         job, gpus = self._run.job, len(self._plans.gpus)

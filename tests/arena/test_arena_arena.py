@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 import pytest
 
 from elastichost.arena.arena import Arena
 from elastichost.arena.layout import plan_layout
+from elastichost.arena.tables.bucket_space import allocate_bucket
 from elastichost.errors import ArenaError, ArenaFullError
 from elastichost.specs import ModelSpec
 
@@ -57,6 +60,41 @@ def test_too_little_memory_is_reported_before_a_file_is_made(tmp_path: Path, mak
     with pytest.raises(ArenaFullError, match=f"need {layout.fixed_bytes} bytes"):
         Arena.create(tmp_path, layout)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_arena_that_begins_without_rows_needs_no_room_for_them(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, make_model: MakeModel
+) -> None:
+    """As the replica of another machine's arena, which never has rows. A bucket's rows are checked when they come."""
+    layout = plan_layout(make_model(rows=(1 << 20,), dims=(4,)), 0, 1 << 30)
+    assert layout.bytes_without_rows < layout.fixed_bytes / 10
+    monkeypatch.setattr("elastichost.arena.arena.free_bytes", lambda path: layout.bytes_without_rows - 1)
+    with pytest.raises(ArenaFullError, match=f"headers and the dense part need {layout.bytes_without_rows} bytes"):
+        Arena.create(tmp_path, layout, whole=False)
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setattr("elastichost.arena.arena.free_bytes", lambda path: layout.fixed_bytes - 1)
+    with pytest.raises(ArenaFullError, match="the fixed tables"):
+        Arena.create(tmp_path, layout)
+    with Arena.create(tmp_path, layout, whole=False) as arena:
+        assert arena.touched_bytes() == pytest.approx(layout.bytes_without_rows, abs=1 << 16)
+
+        def is_full(*_: object) -> NoReturn:
+            raise OSError(errno.ENOSPC, "no space")
+
+        monkeypatch.setattr(os, "posix_fallocate", is_full)
+        with pytest.raises(ArenaFullError, match="bucket 3 of table"):
+            allocate_bucket(arena, 0, 3)
+
+
+def test_a_layout_that_cannot_be_written_is_an_arena_error(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, make_model: MakeModel
+) -> None:
+    def is_full(*_: object) -> NoReturn:
+        raise OSError(errno.ENOSPC, "no space")
+
+    monkeypatch.setattr(Path, "write_bytes", is_full)
+    with pytest.raises(ArenaError, match=f"cannot write {tmp_path}/LAYOUT.json"):
+        Arena.create(tmp_path, plan_layout(make_model(), 0, 1 << 24))
 
 
 def test_a_directory_without_a_valid_arena_is_refused(tmp_path: Path, make_arena: MakeArena) -> None:

@@ -1,16 +1,17 @@
-"""What a run is lent: sizes that its own tuner proposed, and sizes that it did not."""
+"""What a run is lent: sizes that its own tuner proposed, and sizes that it did not; and machines that cannot join."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 import pytest
 
+from elastichost.errors import ArenaFullError, ElastichostError, PreflightError
 from elastichost.plan import Plan, ProcessSpec
-from elastichost.runs.events import MemoryBudgetLent, PlanOrigin, ProposalGranted
+from elastichost.runs.events import HostJoinAbandoned, MemoryBudgetLent, PlanOrigin, ProposalGranted
 from elastichost.supervisor.command_handler import CommandHandler
 from elastichost.supervisor.controllers.plan import SizedPlan
 from elastichost.supervisor.core.fleet import Fleet
@@ -162,3 +163,36 @@ def test_a_model_in_memory_of_a_gpu_has_one_worker(scene: Scene, message: LendMs
     assert scene.followed == []
     scene.run.job.resources.model_memory = "host"
     assert not isinstance(scene.sends(message), RefusedMsg)
+
+
+@pytest.mark.parametrize(
+    ("error", "hint"),
+    [
+        (ArenaFullError("the headers need 9 bytes", hint="make room"), "make room"),
+        (PreflightError("host c: its agent is gone"), "check the hosts with `elastichost doctor`"),
+    ],
+)
+def test_machines_that_cannot_be_admitted_are_refused_and_the_run_trains_on(
+    scene: Scene, error: ElastichostError, hint: str
+) -> None:
+    def admit() -> NoReturn:
+        raise error
+
+    dismissed: list[bool] = []
+    joining: Any = SimpleNamespace(
+        turn=lambda now_s: True, reasons=(), admit=admit, dismiss=lambda: dismissed.append(True)
+    )
+    client = CommandClient(scene.commands.address)
+    client.send(ScaleMsg())  # any command: it tells the peer
+    scene.commands.wait(5.0)
+    received = scene.commands.receive()
+    assert received is not None
+    scene.handler._joining, scene.handler._join_peer = joining, received[0]
+    before = scene.run.plan
+    assert not scene.handler.turn(1.0)
+    reply = client.receive(5.0)
+    client.close()
+    assert reply == RefusedMsg(f"no machine joins: {error.message}", hint)
+    assert dismissed == [True] and scene.handler._joining is None
+    assert scene.noted.events == [HostJoinAbandoned(error.message)]
+    assert scene.run.plan is before and scene.followed == [] and not scene.handler.turn(2.0)

@@ -22,6 +22,7 @@ from elastichost.arena.replica import ChangedWords, Changes
 from elastichost.config.hosts import HostSection
 from elastichost.errors import ArenaFullError, PreflightError
 from elastichost.plan import ProcessId
+from elastichost.specs import DenseSpec
 from elastichost.supervisor.launch.events import AgentLost, Exited, LaunchEvent, Started, StartFailed
 from elastichost.supervisor.launch.launcher import SpawnRequest
 from elastichost.supervisor.launch.poll import wait_readable
@@ -201,10 +202,9 @@ def test_invalid_messages_end_the_agent(hosts: Hosts) -> None:
 
 def test_an_arena_that_finds_no_room_there_is_the_same_error_as_here(hosts: Hosts) -> None:
     launcher = hosts.opened()
-    small = model()
-    large = msgspec.structs.replace(small.tables[0], rows=1 << 32)
-    layout = plan_layout(msgspec.structs.replace(small, tables=(large, *small.tables[1:])), 7, 1 << 28)
-    with pytest.raises(ArenaFullError, match="host h1: the fixed tables"):
+    large = DenseSpec((), parameters=15 << 30, elements=15 << 30)  # needs more than 300 GB
+    layout = plan_layout(msgspec.structs.replace(model(), dense=large), 7, 1 << 28)
+    with pytest.raises(ArenaFullError, match="host h1: the headers and the dense part"):
         launcher.make_arena(layout, LIMIT_S)
 
 

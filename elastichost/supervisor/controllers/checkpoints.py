@@ -276,7 +276,7 @@ class CheckpointController:
             ledger.state(), dense.version, dense.step, dense.samples_applied, judged, self._lookups()
         )
         self._state.open.accounted = ledger.samples_accounted
-        self._state.open.best = self._evaluations.take_candidate(ledger.samples_accounted)
+        self._state.open.best = self._evaluations.best_figure(ledger.samples_accounted, checkpoint_name(ledger.trained))
         self._state.open.trained, self._state.open.epoch = ledger.trained, ledger.epoch
         for server in servers:
             self._run.send(server, SnapshotMsg(cut, self._path_for(server, self._state.open), step))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+import msgspec
 import numpy as np
 
-from elastichost.checkpoint.format import BestFigure
+from elastichost.checkpoint.format import REPLACED, BestFigure
 from elastichost.config.metric_names import ALWAYS, Metric, group_columns, metric_of
 from elastichost.config.metric_names import is_higher_better as is_higher_better_of
 from elastichost.config.sections.schema import EvaluateSection
@@ -170,13 +172,25 @@ class EvaluationController:
         """What the best checkpoint that is to be written next is the best by; None: there is none."""
         return self._state.candidate
 
-    def take_candidate(self, samples: int) -> BestFigure | None:
-        """What a checkpoint is the best by that accounts for this number of samples; None: it is not."""
-        candidate = self._state.candidate
-        return candidate if candidate is not None and candidate.samples == samples else None
+    def best_figure(self, samples: int, name: str) -> BestFigure | None:
+        """What a checkpoint of this name is the best by that accounts for this number of samples; None: it is not.
+
+        A name tells the trained samples. So a checkpoint with the name of the best one has the same weights, whatever
+        was skipped or quarantined since, and it replaces the best one: it keeps that figure.
+        """
+        candidate, best = self._state.candidate, self.best
+        if candidate is not None and candidate.samples == samples:
+            return candidate
+        if best is not None and Path(best.path).name.removesuffix(REPLACED) == name:
+            return BestFigure(best.figure, best.value, best.samples)
+        return None
 
     def written(self, best: BestFigure, path: str) -> None:
-        """The checkpoint of the best weights is written."""
+        """The checkpoint of the best weights is written. Nothing is told when it replaces another of these weights."""
+        before = self.best
+        if before is not None and best == BestFigure(before.figure, before.value, before.samples):
+            self.best = msgspec.structs.replace(before, path=path)
+            return
         self._state.candidate = None
         self.best = BestCheckpoint(path, best.figure, best.value, best.samples)
         self._run.note(BestCheckpointWritten(path, best.figure, best.value, best.samples), self.cause)

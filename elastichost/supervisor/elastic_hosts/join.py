@@ -15,17 +15,18 @@ import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 
 import msgspec
 
 from elastichost.arena.arena import Arena
-from elastichost.arena.host import create_directory, replica_directory
+from elastichost.arena.host import create_directory, reclaim, replica_directory
 from elastichost.arena.layout import ArenaLayout
 from elastichost.arena.owner import owner_of
 from elastichost.atomic_write import write_atomically
 from elastichost.config.hosts import MOST_HOSTS, HostSection, HostsFile
 from elastichost.config.job import JobSpec
-from elastichost.errors import IllegalTransitionError, PreflightError
+from elastichost.errors import ArenaError, IllegalTransitionError, PreflightError
 from elastichost.resources import memory_budget_bytes
 from elastichost.runs.events import HostJoined, HostsFileNotWritten
 from elastichost.supervisor.context import RunContext
@@ -189,21 +190,36 @@ class HostJoin:
                 pass
 
     def admit(self) -> None:
-        """Makes the machines hosts of the run. Call it when all have joined."""
+        """Makes the machines hosts of the run. Call it when all have joined. Raises ArenaError (ArenaFullError if there
+        is no room on this machine for the replica of an arena) and PreflightError, with the run unchanged."""
         run = self._run
-        for guest in self._guests:
+        places = [self._machines.place_of(guest.number, run.control.outer_address) for guest in self._guests]
+        replicas = self._make_replicas()
+        for guest, place, arena in zip(self._guests, places, replicas, strict=True):
             number, launcher = guest.number, guest.launcher
-            replica = run.other_arenas[number] = replica_directory(run.run_id, number)
-            create_directory(replica, owner_of(run.supervisor_pid, run.directory.path))
-            Arena.create(replica, self._layout, whole=False).close()
-            arena = Arena.attach(replica)
+            run.other_arenas[number] = arena.directory
             budget_bytes = memory_budget_bytes(run.job.resources.memory, self._machines.memory_bytes()[number])
             self._gain(MemoryGauge(number, arena, ArenaReplica(arena, launcher)), budget_bytes)
-            run.elsewhere[number] = self._machines.place_of(number, run.control.outer_address)
+            run.elsewhere[number] = place
             with contextlib.suppress(PreflightError):  # a host that is lost meanwhile is handled by its event
                 self._machines.measure_link(number)
             run.note(HostJoined(number, launcher.host.shown))
         keep_hosts(run)
+
+    def _make_replicas(self) -> list[Arena]:
+        """The replicas of the arenas of all these machines, in order. If one cannot be made, none stays. Raises
+        ArenaError."""
+        run = self._run
+        with contextlib.ExitStack() as made:
+            replicas: list[Arena] = []
+            for guest in self._guests:
+                directory = replica_directory(run.run_id, guest.number)
+                create_directory(directory, owner_of(run.supervisor_pid, run.directory.path))
+                made.callback(_remove, directory)
+                Arena.create(directory, self._layout, whole=False).close()
+                replicas.append(made.enter_context(Arena.attach(directory)))
+            made.pop_all()  # all are made: they stay, and stay mapped
+        return replicas
 
     def dismiss(self) -> None:
         """Ends the agents of these machines: they do not join."""
@@ -230,6 +246,13 @@ def join_refusal(run: RunContext, hosts: HostsFile, *, is_joining: bool) -> Refu
     if len(used) + len(hosts.hosts) > MOST_HOSTS:
         return RefusedMsg(f"a run can have {MOST_HOSTS} other machines at most, and has {len(used)}", "", True)
     return None
+
+
+def _remove(replica: Path) -> None:
+    """Removes a replica that is not used. One that cannot be removed is left for `elastichost clean`: the machines are
+    refused for the reason that is told already."""
+    with contextlib.suppress(ArenaError):
+        reclaim(replica)
 
 
 def keep_hosts(run: RunContext) -> None:

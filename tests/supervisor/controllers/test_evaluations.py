@@ -69,10 +69,24 @@ def test_a_candidate_survives_its_supervisor_only_while_the_weights_are_the_same
 def test_a_checkpoint_of_other_weights_is_not_the_best() -> None:
     one = controller()
     one.recall(EvaluationMemory(candidate=BestFigure("auc", 0.8, 500)), 500, None)
-    assert one.take_candidate(501) is None
-    assert one.take_candidate(500) == BestFigure("auc", 0.8, 500)
+    assert one.best_figure(501, "step-501") is None
+    assert one.best_figure(500, "step-500") == BestFigure("auc", 0.8, 500)
     one.give_up_best()
-    assert one.take_candidate(500) is None
+    assert one.best_figure(500, "step-500") is None
+
+
+@pytest.mark.parametrize("path", ["/run/checkpoints/step-400", "/run/checkpoints/step-400.replaced"])
+def test_a_checkpoint_with_the_name_of_the_best_one_keeps_its_figure(path: str) -> None:
+    """It replaces the best one and has its weights; only samples that were skipped or quarantined came since."""
+    one, best = controller(), BestFigure("auc", 0.8, 500)
+    one.recall(EvaluationMemory(), 500, BestCheckpoint(path, best.figure, best.value, best.samples))
+    one._state.candidate = BestFigure("auc", 0.9, 700)
+    assert one.best_figure(600, "step-400") == best
+    assert one.best_figure(600, "step-500") is None
+    assert one.best_figure(700, "step-400") == one.candidate
+    one.written(best, "/run/checkpoints/step-400")
+    assert one.best == BestCheckpoint("/run/checkpoints/step-400", "auc", 0.8, 500)
+    assert one.candidate == BestFigure("auc", 0.9, 700), "the better one is still to be written"
 
 
 def test_an_early_stop_forgets_the_best_value_of_another_figure() -> None:
