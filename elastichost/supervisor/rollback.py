@@ -125,6 +125,8 @@ def _end_processes(run: RunContext) -> None:
             if run.control.receive() is None:
                 break
     for record in tuple(run.fleet):
+        if run.keyring is not None:  # the event of its exit, which revokes its key, was dropped above
+            run.keyring.revoke(record.process)
         run.fleet.remember(record.process, run.now_s())
     run.deaths.clear()
 

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 from elastichost.errors import SampleRange
+from elastichost.plan import ProcessId, ProcessSpec
 from elastichost.runs.events import AnyEvent, ArenaOpened, JournalLine, RolledBack, ShardMapPublished
 from elastichost.runs.journal_replay import replay
 from elastichost.runs.result import RollBack
-from elastichost.supervisor.rollback import MAX_ROLL_BACKS, refusal, refusal_after_loss
+from elastichost.supervisor.core.fleet import Fleet
+from elastichost.supervisor.remote.keyring import Keyring
+from elastichost.supervisor.rollback import MAX_ROLL_BACKS, _end_processes, refusal, refusal_after_loss
 from elastichost.supervisor.startup.resume_source import barred
 
 
@@ -31,6 +37,26 @@ def test_a_run_that_loses_its_model_goes_back_three_times_to_the_same_checkpoint
     assert "lost its model 3 times since that checkpoint" in refusal_after_loss("step-100", [lost, lost, lost])
     assert refusal_after_loss("step-200", [lost, lost, lost]) == ""
     assert refusal_after_loss("step-100", [lost, lost, back(7)]) == ""  # that one was for another reason
+
+
+def test_a_roll_back_revokes_the_keys_of_the_processes_that_it_ends() -> None:
+    """On a machine that was cut off they may still run, and try to connect."""
+    keyring, fleet = Keyring(), Fleet()
+    process = ProcessId("server", 1, 3)
+    fleet.request(process, ProcessSpec(role="server", index=1, cores=(), threads=1), 0.0)
+    keyring.issue(process, is_elsewhere=True)
+    run: Any = SimpleNamespace(
+        launcher=SimpleNamespace(end_children=lambda: None, events=list),
+        control=SimpleNamespace(receive=lambda: None),
+        machines=None,
+        keyring=keyring,
+        fleet=fleet,
+        deaths=[],
+        now_s=lambda: 0.0,
+    )
+    _end_processes(run)
+    assert keyring.public(process) == ""
+    assert not keyring.message().keys
 
 
 def test_the_journal_keeps_roll_backs_across_arenas() -> None:

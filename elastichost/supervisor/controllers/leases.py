@@ -8,11 +8,11 @@ next incarnation of this worker gets no lease before the fence is answered.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 
 from elastichost.arena.watermarks import Watermarks
-from elastichost.errors import JobFailedError, ProtocolError
+from elastichost.errors import ArenaError, JobFailedError, ProtocolError
 from elastichost.plan import ProcessId
 from elastichost.runs.events import BatchTorn, LeaseGranted, LeasesSettled, SamplesQuarantined
 from elastichost.runs.facts import Quarantined
@@ -36,20 +36,22 @@ __all__ = ["HostWatermarks", "LeaseController", "miscount"]
 
 
 class HostWatermarks:
-    """The in-place watermarks of all hosts of a run. Hosts may join and be lost meanwhile."""
+    """The in-place watermarks of all hosts of a run. Hosts may join and be lost meanwhile. Those of this host are
+    mapped at once: somebody may remove the arena's files, and a run that is being saved still counts by them. Raises
+    ArenaError when they cannot be mapped."""
 
     def __init__(self, run: RunContext) -> None:
         self._run = run
-        self._known: dict[Path, Watermarks] = {}
+        self._known = {run.arena: Watermarks(run.arena)}
 
     def begun(self, worker: int, incarnation: int) -> int:
-        """The batch for which this incarnation changed rows in place last; 0: none. The incarnation ran on one host
-        only, so the other hosts have no entry for it."""
+        """The batch for which this incarnation changed rows in place last; 0: none, or its host's file is gone. The
+        incarnation ran on one host only, so the other hosts have no entry for it."""
         run = self._run
-        others = (path for host, path in run.other_arenas.items() if run.uses(host))
-        for directory in (run.arena, *others):
+        for directory in (path for host, path in run.other_arenas.items() if run.uses(host)):
             if directory not in self._known:
-                self._known[directory] = Watermarks(directory)
+                with contextlib.suppress(ArenaError):  # torn batches are counted by it, and nothing else
+                    self._known[directory] = Watermarks(directory)
         return max(marks.begun(worker, incarnation) for marks in self._known.values())
 
 
@@ -165,6 +167,11 @@ class LeaseController:
     def lost(self, process: ProcessId) -> None:
         """A worker incarnation ended at work: every PS is sent Fence, and the dense owner's answer settles it."""
         self._waiting.pop(process, None)
+        self._fence(process)
+
+    def _fence(self, process: ProcessId) -> None:
+        """Every PS is to refuse messages of this incarnation. It counts as not settled until the dense owner answers,
+        because that one may be committing its last batch."""
         self._fences[process.index, process.incarnation] = process
         self._run.send_all(
             (record.process for record in self._run.fleet.working("server")),
@@ -224,7 +231,8 @@ class LeaseController:
             self._run.send(server, SettleMsg(message.worker, message.incarnation, committed))
 
     def server_gone(self, server: ProcessId) -> None:
-        """A PS has stopped as asked: it settled all staged rows before it gave its buckets up."""
+        """A PS has no staged rows any more: it has stopped as asked, and settled all of them before it gave its buckets
+        up; or it owned no bucket, because its start failed or its host is lost."""
         for message in [SettledMsg(worker, incarnation) for worker, incarnation in self._settling]:
             self.rows_settled(server, message)
 

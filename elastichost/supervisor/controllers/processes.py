@@ -131,8 +131,11 @@ class ProcessController:
         now_s = self._run.now_s()
         self._run.fleet.apply(record, LifecycleEvent.SPAWN_FAILED, now_s)
         self._revoke(process)
-        self._run.deaths.append(Death(process.name, now_s, "start", reason, process.incarnation))
+        if self._run.uses(record.spec.host):  # as in `_exited`
+            self._run.deaths.append(Death(process.name, now_s, "start", reason, process.incarnation))
         self._run.note(ProcessStartFailed(process, reason), record.cause)
+        if process.role == "server":  # lost workers may be waiting for its answer
+            self._ended(record, asked=record.kill_kind == "unwanted")
 
     def _exited(self, event: Exited) -> None:
         record = self._run.fleet.find(event.process)

@@ -24,7 +24,7 @@ from elastichost.supervisor.core.fleet import ProcessRecord
 from elastichost.supervisor.core.lifecycle import LifecycleEvent
 from elastichost.supervisor.ledger.ledger import Ledger
 from elastichost.wire.applied import micros_left_out, read_applied_record
-from elastichost.wire.control import CrewMsg, FenceMsg, StepsGrantMsg
+from elastichost.wire.control import CrewMsg, FencedMsg, StepsGrantMsg
 
 __all__ = ["CrewLeaseController"]
 
@@ -95,14 +95,17 @@ class CrewLeaseController(LeaseController):
 
     def lost(self, process: ProcessId) -> None:
         """A member has died. Others compute its micro-batches, staged ones too; the bits are the same."""
-        self._run.send_all(
-            (record.process for record in self._run.fleet.working("server")),
-            FenceMsg(process.index, process.incarnation),
-        )
+        self._fence(process)
         begun = self._watermarks.begun(process.index, process.incarnation)
         if begun:
             self._suspect(process, (step_of(begun), begun - key_of(step_of(begun), 0)))
         self._leave(process, f"{process} is lost")
+
+    def fenced(self, message: FencedMsg) -> None:
+        """The dense owner's answer to Fence: what the dead member completed is committed now. Until then no checkpoint
+        may be cut: a PS may already have applied a step that the dense vector's record does not show."""
+        if self._fences.pop((message.worker, message.incarnation), None) is not None:
+            self.serve()
 
     def _leave(self, process: ProcessId, reason: str) -> None:
         if self._members.get(process.index) == process:

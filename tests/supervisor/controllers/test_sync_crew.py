@@ -24,8 +24,8 @@ from elastichost.supervisor.core.fleet import Fleet, ProcessRecord
 from elastichost.supervisor.core.lifecycle import State
 from elastichost.supervisor.ledger.ledger import Ledger, LedgerSettings
 from elastichost.wire.applied import left_out_words
-from elastichost.wire.control import CrewMsg, FenceMsg, HeartbeatMsg, StepsGrantMsg
-from elastichost.wire.facts import StepSample
+from elastichost.wire.control import CrewMsg, FencedMsg, FenceMsg, HeartbeatMsg, StepsGrantMsg
+from elastichost.wire.facts import AppliedBatch, StepSample
 from tests.arena.conftest import build_model
 from tests.supervisor.noted import Noted
 
@@ -168,6 +168,23 @@ def test_a_worker_that_leaves_or_dies_hands_its_micro_batches_on(stage: Stage) -
     late = ProcessId("worker", 0, 9)
     stage.leases.drained(late)
     assert len(stage.to(0, CrewMsg)) == len(epochs), "an incarnation that is not of the crew changes nothing"
+
+
+def test_a_lost_member_is_unsettled_until_the_dense_owner_has_answered(stage: Stage) -> None:
+    """Until then that PS may be committing the step that the member completed, so no checkpoint may be cut."""
+    stage.join("server", 0)
+    lost = stage.join("worker", 0).process
+    stage.leases.serve()
+    stage.leases.lost(lost)
+    assert stage.leases.unsettled == 1
+    stage.leases.server_ready(ProcessId("server", 0, 2))  # the dense owner died before it answered
+    assert [message for process, message in stage.sent if process == ProcessId("server", 0, 2)] == [FenceMsg(0, 1)]
+    stage.commit(4, stage.lease_of(4))  # what the first one was handling
+    stage.leases.fenced(FencedMsg(0, 1, AppliedBatch(0, 0, 0, 0, 0)))
+    assert stage.leases.unsettled == 0
+    assert stage.ledger.trained == 4
+    stage.leases.fenced(FencedMsg(0, 1, AppliedBatch(0, 0, 0, 0, 0)))
+    assert stage.leases.unsettled == 0
 
 
 def test_a_slow_worker_gets_fewer_micro_batches_only_for_a_clear_gain(stage: Stage) -> None:
