@@ -238,7 +238,8 @@ def _written(table: pa.Table | pandas.DataFrame, job: Job, folder: Path) -> Path
         csv = job.spec.data.csv
         _check_words(rows, [name for name in job.spec.data.categorical if "string" in csv.types.get(name, "string")])
         options = pa.csv.WriteOptions(delimiter=csv.delimiter)
-        pa.csv.write_csv(_with_joined_lists(rows, csv.list_delimiter), folder / "rows.csv", options)
+        texts = _with_decimal(_with_joined_lists(rows, csv.list_delimiter), csv.decimal)
+        pa.csv.write_csv(texts, folder / "rows.csv", options)
         return folder / "rows.csv"
     raise ConfigError(
         f"a table cannot be scored: the data of this run has the format {kind!r}", hint="give the path of a file"
@@ -275,6 +276,21 @@ def _with_joined_lists(rows: pa.Table, delimiter: str) -> pa.Table:
             lists = rows.column(place).to_pylist()
             texts = [None if one is None else delimiter.join(_words(one)) for one in lists]
             rows = rows.set_column(place, field.name, pa.array(texts, pa.string()))
+    return rows
+
+
+def _with_decimal(rows: pa.Table, decimal: str) -> pa.Table:
+    """The rows with texts in place of numbers that may have a fraction, as a CSV file of the job has them."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if decimal == ".":
+        return rows
+    for place, field in enumerate(rows.schema):
+        kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+        if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+            texts = pc.replace_substring(rows.column(place).cast(kind).cast(pa.string()), ".", decimal)
+            rows = rows.set_column(place, field.name, texts)
     return rows
 
 

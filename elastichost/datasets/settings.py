@@ -66,6 +66,7 @@ class DataSettings:
     csv_types: Mapping[str, ColumnType] = field(default_factory=dict)
     csv_delimiter: str = ","
     csv_list_delimiter: str = "|"
+    csv_decimal: str = "."
     text_unit_lines: int = TEXT_UNIT_LINES
     pinned: tuple[FileStamp, ...] = ()
     labels_required: bool = True
@@ -113,6 +114,7 @@ def data_settings(
         csv_types=cast("Mapping[str, ColumnType]", dict(data.csv.types)),
         csv_delimiter=data.csv.delimiter,
         csv_list_delimiter=data.csv.list_delimiter,
+        csv_decimal=data.csv.decimal,
         pinned=pinned,
         labels_required=labels_required,
     )

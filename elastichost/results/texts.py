@@ -92,6 +92,7 @@ def _batches(file: str, job: JobSpec, features: tuple[str, ...], folder: Path) -
                 types=types,
                 delimiter=csv.delimiter,
                 list_delimiter=csv.list_delimiter,
+                decimal=csv.decimal,
                 bad_rows="skip",
             )
         else:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import html
+from decimal import Decimal
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 import elastichost as eh
 from elastichost.api.run import _written
+from elastichost.datasets.settings import data_settings
 from elastichost.errors import ConfigError, DataError, PreflightError
 from elastichost.runs.result import ProcessCounts, RunOutcome, RunResult, SampleCounts
+from tests.datasets.conftest import all_batches, reader_of
 
 
 def run_with(folder: Path, status: RunOutcome, checkpoint: str = "") -> eh.Run:
@@ -80,6 +84,24 @@ def test_lists_of_a_table_are_written_as_the_csv_of_the_job_has_them(tmp_path: P
     table = pa.table({"seen": [[1, 2], None, []], "note": ["a", "b", "c"]})
     written = _written(table, job, tmp_path)
     assert written.read_text().splitlines()[1:] == ['"1;2","a"', ',"b"', '"","c"']
+
+
+def test_numbers_of_a_table_are_written_with_the_decimal_comma_of_the_job(tmp_path: Path) -> None:
+    data = {"format": "csv", "train": "x.csv", "label": "y", "dense": ["price", "rate"], "categorical": ["count"]}
+    job = eh.Job.of("a:b", data)
+    job = job.with_settings(data={"csv": {"delimiter": ";", "decimal": ","}})
+    rates = pa.array([0.5, 2.0, 0.5]).dictionary_encode()
+    columns = {"price": [1541.87, None, -0.5], "count": [1, 2, 3], "tax": [Decimal("0.19")] * 3, "rate": rates}
+    table = pa.table(columns)
+    written = _written(table, job, tmp_path)
+    assert written.read_text().splitlines()[1:] == [
+        '"1541,87";1;"0,19";"0,5"',
+        ';2;"0,19";"2"',
+        '"-0,5";3;"0,19";"0,5"',
+    ]
+    read = reader_of(data_settings(job.spec, "test", files=[str(written)], labels_required=False))
+    (batch,) = all_batches(read)
+    np.testing.assert_allclose(batch.dense, [[1541.87, 0.5], [0, 2], [-0.5, 0.5]], rtol=1e-6)
 
 
 def csv_job(**types: str) -> eh.Job:

@@ -153,6 +153,9 @@ def test_sync_refuses_settings_with_which_bits_depend_on_the_order_of_workers(
         ("data.format=parket", '"parquet", "csv", "criteo_tsv", "synthetic", or'),
         ("data.csv.types={itm='int'}", 'did you mean "item"?'),
         ("data.csv.types={item='integer'}", 'did you mean "int"?'),
+        ("data.csv.decimal=,", 'data.csv: allowed: a decimal that differs from the delimiter: both are ","; set data.'),
+        ("data.csv.delimiter=.", 'a decimal that differs from the delimiter: both are "."'),
+        ("data.csv.decimal=;", 'allowed: "." or ","'),
         ("data.label=[]", "a column name, or a list of them"),
         ("data.weight=label", "column 'label' is already named in data.label"),
         ("data.categorical=['item','item']", "column 'item' is named twice"),
@@ -189,6 +192,11 @@ def test_a_refused_value_is_reported_with_the_allowed_ones(job_file: Path, overr
     problems = problems_of(job_file, override)
     assert len(problems) == 1
     assert expected in problems[0]
+
+
+def test_a_decimal_comma_needs_another_delimiter(job_file: Path) -> None:
+    csv = load_job(job_file, ["data.csv.decimal=,", "data.csv.delimiter=;", "data.csv.list_delimiter=,"], {}).data.csv
+    assert (csv.decimal, csv.delimiter) == (",", ";"), "lists hold no numbers with fractions"
 
 
 def test_the_largest_numbers_of_processes_and_initial_values_are_allowed(job_file: Path) -> None:

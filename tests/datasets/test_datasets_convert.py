@@ -112,6 +112,19 @@ def test_types_of_csv_columns_are_inferred_without_loss(tmp_path: Path) -> None:
     assert pq.read_schema(destination).field("empty").type == pa.string()
 
 
+def test_decimal_commas_become_numbers(tmp_path: Path) -> None:
+    source, destination = tmp_path / "a.csv", tmp_path / "a.parquet"
+    source.write_text("price;count;word\n1541,87;3;a,b\n-0,5;4;1,2,3\n")
+    convert(source, destination, format="csv", delimiter=";", decimal=",")
+    assert pq.read_table(destination).to_pydict() == {
+        "price": [1541.87, -0.5],
+        "count": [3, 4],
+        "word": ["a,b", "1,2,3"],
+    }
+    convert(source, destination, format="csv", delimiter=";")
+    assert pq.read_schema(destination).field("price").type == pa.string()
+
+
 def test_a_later_value_that_does_not_fit_the_inferred_type_is_named_with_its_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
+from elastichost.api.run import Run
+from elastichost.config.job import load_job, to_toml
 from elastichost.errors import ConfigError, DataError, ElastichostError, ModelError
 from elastichost.quality.binary import evaluate, probabilities
 from elastichost.results import preprocess, reader
@@ -100,6 +102,16 @@ def test_the_suffix_chooses_the_format(run: Any, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"scores cannot be written to .*out\.txt"):
         predict(run.directory, run.directory / "samples.parquet", tmp_path / "out.txt")
     assert sorted(os.listdir(tmp_path)) == ["scores.csv", "scores.parquet"]
+
+
+def test_a_table_is_scored_by_a_run_whose_csv_files_have_decimal_commas(make: Any) -> None:
+    """The table is written as such a file and read again, as a file that a person names is."""
+    run = make()
+    csv = ["delimiter=;", "decimal=,", "types={user='int', item='int', recent='list[int]'}"]
+    file = run.directory / "job.resolved.toml"
+    file.write_text(to_toml(load_job(file, ["data.format=csv", *(f"data.csv.{one}" for one in csv)], {})))
+    scores = Run(run.directory).predict(run.table).column("probability").to_numpy()
+    np.testing.assert_allclose(scores, probabilities(run.dlrm_logits()), rtol=1e-4)
 
 
 def test_a_model_that_was_trained_on_csv_scores_parquet(run: Any, tmp_path: Path) -> None:

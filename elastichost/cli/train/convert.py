@@ -51,6 +51,7 @@ def convert(
     list_delimiter: Annotated[
         str, typer.Option("--list-delimiter", help="CSV: the character between the items of a list.")
     ] = "|",
+    decimal: Annotated[str, typer.Option("--decimal", help='CSV: before the fraction of a number, "." or ",".')] = ".",
     bad_rows: Annotated[
         BadRows, typer.Option("--bad-rows", help="Stop at the first malformed row, or skip such rows.")
     ] = BadRows.STOP,
@@ -68,6 +69,8 @@ def convert(
     from elastichost.datasets.text.convert import convert as write_parquet
     from elastichost.datasets.text.convert import format_of
 
+    delimiter = _character("--delimiter", delimiter)
+    _check_decimal(decimal, delimiter)
     out = progress_console()
     waiting, name = patient_requests(out), base_name(source)
     with out.status(f"converting {name}") as line:
@@ -76,8 +79,9 @@ def convert(
             destination,
             format=source_format.value if source_format is not None else format_of(source, waiting),
             types=_column_types(types or []),
-            delimiter=_character("--delimiter", delimiter),
+            delimiter=delimiter,
             list_delimiter=_character("--list-delimiter", list_delimiter),
+            decimal=decimal,
             bad_rows=bad_rows.value,
             row_group_rows=row_group_rows,
             progress=lambda rows: line.update(f"converting {name}: {rows:,} rows"),
@@ -92,6 +96,15 @@ def _character(option: str, text: str) -> str:
     if len(found) != 1:
         raise ConfigError(f"{option} {text!r} is not one character", hint=r"for example ';', or '\t' for a tab")
     return found
+
+
+def _check_decimal(decimal: str, delimiter: str) -> None:
+    if decimal not in (".", ","):
+        raise ConfigError(f"--decimal {decimal!r} is neither a point nor a comma", hint="for example --decimal ,")
+    if decimal == delimiter:
+        raise ConfigError(
+            f"--decimal and --delimiter are both {decimal!r}", hint="for example --delimiter ';' --decimal ,"
+        )
 
 
 def _column_types(declared: list[str]) -> dict[str, str]:

@@ -28,6 +28,20 @@ class CsvSettings(Section):
     list_delimiter: Annotated[str, Field(min_length=1, max_length=1)] = Field(
         default="|", description="The one character between two elements of a list, within one field."
     )
+    decimal: Literal[".", ","] = Field(
+        default=".",
+        description="The character before the fraction of a number, in dense columns, labels and weights. Thousands "
+        "are not separated.",
+    )
+
+    @model_validator(mode="after")
+    def _decimal_is_no_delimiter(self) -> CsvSettings:
+        if self.decimal == self.delimiter:
+            raise refuse(
+                f'a decimal that differs from the delimiter: both are "{self.decimal}"; set data.csv.delimiter or '
+                "data.csv.decimal"
+            )
+        return self
 
 
 class SyntheticSettings(Section):

@@ -86,6 +86,8 @@ def _data(facts: JobSource, roles: Sequence[Role], dense: list[str], categorical
         return
     if sample.delimiter != ",":
         yield f"csv.delimiter = {_quoted(sample.delimiter)}"
+    if sample.decimal != ".":
+        yield f"csv.decimal = {_quoted(sample.decimal)}"
     ids = (one.column for one in roles if one.use == "categorical")
     # A column without a type holds strings, which the words true and false of a CSV file are, too.
     types = {one.name: one.type for one in ids if one.type not in ("string", "bool")}

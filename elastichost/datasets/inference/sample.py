@@ -24,7 +24,7 @@ from elastichost.datasets.files import (
     readable,
     real_delimiter,
 )
-from elastichost.datasets.inference.text_types import TextType, list_delimiter_of, typed_column
+from elastichost.datasets.inference.text_types import TextType, decimal_of, list_delimiter_of, typed_column
 from elastichost.datasets.parquet.schema import opened_parquet
 from elastichost.datasets.sources.single_requests import BEFORE_RUN, RequestPolicy
 from elastichost.datasets.text.csv import header_problem, read_header
@@ -46,8 +46,9 @@ FileFormat = Literal["parquet", "csv", "criteo_tsv"]
 @dataclass(frozen=True, slots=True)
 class FileSample:
     """Some rows of a file. rows: number of all rows, None if it is not known. text_types: of the columns of a CSV file.
-    list_delimiter: "" if no column has lists. first_bytes: of the file as it is stored, so those of gzip tell it.
-    bad_rows: left out, because they do not have the columns of the header; first_bad: what is wrong with the first."""
+    list_delimiter: "" if no column has lists. decimal: before the fraction of a number. first_bytes: of the file as it
+    is stored, so those of gzip tell it. bad_rows: left out, because they do not have the columns of the header;
+    first_bad: what is wrong with the first."""
 
     format: FileFormat
     table: pa.Table
@@ -55,6 +56,7 @@ class FileSample:
     text_types: dict[str, TextType] | None = None
     delimiter: str = ","
     list_delimiter: str = ""
+    decimal: str = "."
     first_bytes: bytes = b""
     bad_rows: int = 0
     first_bad: str = ""
@@ -131,16 +133,18 @@ def _csv(path: str, header: bytes, body: bytes, first_bytes: bytes) -> FileSampl
             "in R: write.table(..., row.names = FALSE)",
         )
     table = table.filter(pa.array(~log.mask)).slice(0, ROWS)
-    list_delimiter = list_delimiter_of([table.column(name) for name in table.column_names])
+    all_texts = [table.column(name) for name in table.column_names]
+    list_delimiter = list_delimiter_of(all_texts)
+    decimal = decimal_of(all_texts) if delimiter != "," else "."  # a run refuses a comma that is both
     types: dict[str, TextType] = {}
     columns = []
     for name in table.column_names:
-        types[name], values = typed_column(table.column(name), list_delimiter)
+        types[name], values = typed_column(table.column(name), list_delimiter, decimal)
         columns.append(values)
     rows = lines if is_whole else None
     found = pa.table(columns, names=table.column_names)
     first_bad = log.first[1] if log.first is not None else ""
-    return FileSample("csv", found, rows, types, delimiter, list_delimiter, first_bytes, log.count, first_bad)
+    return FileSample("csv", found, rows, types, delimiter, list_delimiter, decimal, first_bytes, log.count, first_bad)
 
 
 def _text(path: str, file: BinaryIO, *, is_compressed: bool) -> tuple[bytes, bytes]:

@@ -7,23 +7,24 @@ from typing import Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from elastichost.datasets.text.csv_block import TRUE, are_booleans
+from elastichost.datasets.text.csv_block import TRUE, are_booleans, floats_of
 
-__all__ = ["LIST_DELIMITERS", "typed_column"]
+__all__ = ["LIST_DELIMITERS", "decimal_of", "list_delimiter_of", "typed_column"]
 
 LIST_DELIMITERS = ("|", ";", " ")
 LEAST_LISTS = 0.01  # of the values: fewer with a delimiter in them are taken for an accident
 LEADING_ZERO = r"^-?0[0-9]"  # 007 is the name of something, and as a number it would be 7
 INTEGER = r"^-?[0-9]{1,18}$"  # within int64
 DIGITS = r"^-?[0-9]+$"
+THOUSANDS = r"^-?[1-9][0-9]{0,2},[0-9]{3}$"  # 1,234 is either number
 TIME = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.]+(Z|[+-][0-9:]+)?)?$"
 
 TextType = Literal["int", "float", "bool", "string", "list[int]", "list[string]", "time"]
 
 
-def typed_column(texts: pa.ChunkedArray, list_delimiter: str) -> tuple[TextType, pa.ChunkedArray]:
+def typed_column(texts: pa.ChunkedArray, list_delimiter: str, decimal: str = ".") -> tuple[TextType, pa.ChunkedArray]:
     """(type, values) of a column of strings; a null stays null. list_delimiter: separates the items of lists, "" if
-    the file has no lists."""
+    the file has no lists. decimal: before the fraction of a number."""
     texts = texts.combine_chunks() if texts.num_chunks != 1 else texts.chunk(0)
     known = texts.drop_null()
     if not len(known):
@@ -48,7 +49,7 @@ def typed_column(texts: pa.ChunkedArray, list_delimiter: str) -> tuple[TextType,
     if _all_match(known, TIME):
         return "time", pa.chunked_array([texts])
     try:
-        return "float", pa.chunked_array([texts.cast(pa.float64())])
+        return "float", pa.chunked_array([floats_of(texts, decimal)])
     except pa.ArrowInvalid:
         return "string", pa.chunked_array([texts])
 
@@ -72,6 +73,32 @@ def list_delimiter_of(columns: list[pa.ChunkedArray]) -> str:
             if delimiter != " " or _all_match(pc.list_flatten(pc.split_pattern(known, " ")), INTEGER):
                 return delimiter
     return ""
+
+
+def decimal_of(columns: list[pa.ChunkedArray]) -> str:
+    """ "," if a column of strings has numbers with a decimal comma and none has some with a decimal point, else ".".
+
+    A column whose commas all stand as in 1,234 decides nothing: they may separate thousands."""
+    found = "."
+    for column in columns:
+        known = column.drop_null()
+        if _are_fractions(known, "."):
+            return "."
+        if _are_fractions(known, ","):
+            commas = known.filter(pc.match_substring(known, ","))
+            found = found if _all_match(commas, THOUSANDS) else ","
+    return found
+
+
+def _are_fractions(known: pa.ChunkedArray, decimal: str) -> bool:
+    """Whether the texts are numbers, of which at least one has the decimal character."""
+    if not pc.any(pc.match_substring(known, decimal)).as_py():
+        return False
+    try:
+        floats_of(known, decimal)
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 def _has_lists(known: pa.Array, delimiter: str) -> bool:

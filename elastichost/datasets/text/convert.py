@@ -33,7 +33,7 @@ from elastichost.datasets.parquet.group_writer import write_groups
 from elastichost.datasets.settings import CRITEO_CATEGORICAL, CRITEO_DENSE, CRITEO_LABEL
 from elastichost.datasets.sources.single_requests import BEFORE_RUN, RequestPolicy
 from elastichost.datasets.text.csv import ARROW_TYPES, header_problem, read_header
-from elastichost.datasets.text.csv_block import BlockFormat, are_booleans, read_block
+from elastichost.datasets.text.csv_block import BlockFormat, are_booleans, floats_of, read_block
 from elastichost.errors import DataError
 from elastichost.human_readable import did_you_mean
 
@@ -69,6 +69,7 @@ def convert(
     types: Mapping[str, str] | None = None,
     delimiter: str = ",",
     list_delimiter: str = "|",
+    decimal: str = ".",
     bad_rows: Literal["stop", "skip"] = "stop",
     row_group_rows: int = 65_536,
     progress: Callable[[int], None] = lambda rows: None,
@@ -78,6 +79,7 @@ def convert(
 
     types     CSV column -> int, float, bool, string, list[int] or list[string]; the type of a column without an entry
               is found from the first 16 MiB: int, float, bool (true and false) or string
+    decimal   "." or ",": before the fraction of a number of a CSV file
     progress  is called with the number of rows written so far
     source    a path, or an address, whose bytes are read once, in pieces
 
@@ -96,7 +98,7 @@ def convert(
         with lines:
             block = _criteo_format() if format == "criteo_tsv" else None
             conversion = _Conversion(
-                file.path, lines, block, dict(types or {}), delimiter, list_delimiter, bad_rows == "skip"
+                file.path, lines, block, dict(types or {}), delimiter, list_delimiter, decimal, bad_rows == "skip"
             )
             row_groups = _write_atomically(destination, conversion, row_group_rows, progress)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
@@ -194,6 +196,7 @@ class _Conversion:
         types: dict[str, str],
         delimiter: str,
         list_delimiter: str,
+        decimal: str,
         skip: bool,
     ) -> None:
         self.source = source
@@ -203,6 +206,7 @@ class _Conversion:
         self._types = types
         self._delimiter = delimiter
         self._list_delimiter = list_delimiter
+        self._decimal = decimal
         self._skip = skip
         self.rows = 0
         self.bad_rows = 0
@@ -278,14 +282,15 @@ class _Conversion:
             types=dict.fromkeys(header, pa.string()),
             delimiter=self._delimiter,
             list_delimiter=self._list_delimiter,
+            decimal=self._decimal,
         )
         lines = text.count(b"\n") + (not text.endswith(b"\n"))
         data = np.frombuffer(text, dtype=np.uint8)
         table = read_block(data, lines, block, BadRowLog(lines), lambda row: f"{self.source}: line {row + 2}")
-        types = {
-            name: CONVERT_TYPES[self._types[name]] if name in self._types else _infer_type(table.column(name))
-            for name in header
-        }
+        types = {}
+        for name in header:
+            told = self._types.get(name)
+            types[name] = CONVERT_TYPES[told] if told else _infer_type(table.column(name), self._decimal)
         return replace(block, types=types)
 
 
@@ -308,7 +313,7 @@ def _check_labels(table: pa.Table, log: BadRowLog, locate: Callable[[int], str])
     return table.set_column(0, CRITEO_LABEL, small)
 
 
-def _infer_type(column: pa.ChunkedArray) -> pa.DataType:
+def _infer_type(column: pa.ChunkedArray, decimal: str) -> pa.DataType:
     """bool for true and false; int64 where it represents all values exactly (no leading zeros, no overflow), else
     float64, else string."""
     if column.null_count == len(column):
@@ -325,7 +330,7 @@ def _infer_type(column: pa.ChunkedArray) -> pa.DataType:
     if pc.all(pc.match_substring_regex(column, r"^-?[0-9]+$")).as_py():
         return pa.string()  # identifiers of more than 64 bits
     try:
-        column.cast(pa.float64())
+        floats_of(column, decimal)
         return pa.float64()
     except pa.ArrowInvalid:
         return pa.string()

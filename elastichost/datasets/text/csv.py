@@ -118,6 +118,7 @@ class CsvLines:
             },
             delimiter=self._settings.csv_delimiter,
             list_delimiter=self._settings.csv_list_delimiter,
+            decimal=self._settings.csv_decimal,
         )
 
         def locate(row: int) -> str:

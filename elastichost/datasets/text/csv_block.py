@@ -15,11 +15,12 @@ from pyarrow import csv
 from elastichost.datasets.bad_rows import BadRowLog
 from elastichost.errors import DataError
 
-__all__ = ["FALSE", "TRUE", "BlockFormat", "are_booleans", "read_block"]
+__all__ = ["FALSE", "TRUE", "BlockFormat", "are_booleans", "floats_of", "read_block"]
 
 INTEGER = re.compile(r"-?[0-9]+")
 TRUE, FALSE = ("true", "True", "TRUE"), ("false", "False", "FALSE")
 CARRIAGE_RETURN = b"\r"
+COMMA_HINT = '; for a decimal comma set data.csv.decimal = "," (or convert with --decimal ,)'
 QUESTION_MARK = np.uint8(ord("?"))
 LINE_FEED = np.uint8(ord("\n"))
 
@@ -34,6 +35,7 @@ class BlockFormat:
     delimiter       one character, between fields
     list_delimiter  one character, between the elements of a list
     quoted          whether fields may be quoted with '"'
+    decimal         "." or ",": before the fraction of a number; the other one is no part of a number
     """
 
     names: tuple[str, ...]
@@ -41,6 +43,7 @@ class BlockFormat:
     delimiter: str
     list_delimiter: str = "|"
     quoted: bool = True
+    decimal: str = "."
 
 
 def read_block(
@@ -71,7 +74,7 @@ def read_block(
     for name, kind in block.types.items():
         column = table.column(name)
         if not converted:
-            column = _convert(column, scalar_types[name], name, log, locate)
+            column = _convert(column, scalar_types[name], name, block, log, locate)
         if pa.types.is_list(kind):
             column = _split_lists(column, kind.value_type, block.list_delimiter, name, log, locate)
         columns.append(column)
@@ -110,6 +113,7 @@ def _parse(
             false_values=list(FALSE),
             strings_can_be_null=True,
             quoted_strings_can_be_null=False,
+            decimal_point=block.decimal,
         ),
     )
 
@@ -176,34 +180,65 @@ def _line_break_error(data: npt.NDArray[np.uint8], block: BlockFormat, locate: C
 
 
 def _convert(
-    column: pa.ChunkedArray, kind: pa.DataType, name: str, log: BadRowLog, locate: Callable[[int], str]
+    column: pa.ChunkedArray,
+    kind: pa.DataType,
+    name: str,
+    block: BlockFormat,
+    log: BadRowLog,
+    locate: Callable[[int], str],
 ) -> pa.ChunkedArray:
     """Converts bytes to values: all at once if that succeeds, as for the other columns of a block that has a bad value
     or a label of true and false; else one by one, which is slow."""
-    whole = _converted(column, kind)
+    whole = _converted(column, kind, block.decimal)
     if whole is not None:
         return whole
     texts: list[bytes | None] = column.to_pylist()
     values: list[object] = []
     bad = np.zeros(len(texts), dtype=np.bool_)
     for row, text in enumerate(texts):
-        value = None if text is None else _value(text, kind)
+        value = None if text is None else _value(text, kind, block.decimal)
         bad[row] = text is not None and value is None
         values.append(value)
-    log.add(bad, lambda row: f"{locate(row)}, column {name!r}: {_shown(texts[row])} is not {_in_words(kind)}")
+
+    def problem(row: int) -> str:
+        text = texts[row] or b""
+        hint = COMMA_HINT if _has_decimal_comma(text, kind, block) else ""
+        return f"{locate(row)}, column {name!r}: {_shown(text)} is not {_in_words(kind)}{hint}"
+
+    log.add(bad, problem)
     return pa.chunked_array([pa.array(values, type=kind)])
 
 
-def _converted(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray | None:
+def _has_decimal_comma(text: bytes, kind: pa.DataType, block: BlockFormat) -> bool:
+    """Whether a bad value is a number for the decimal comma, which the file may have: its fields are cut at another
+    character."""
+    if "," in (block.decimal, block.delimiter) or not pa.types.is_floating(kind):
+        return False
+    return b"," in text and _value(text, kind, ",") is not None
+
+
+def _converted(column: pa.ChunkedArray, kind: pa.DataType, decimal: str) -> pa.ChunkedArray | None:
     """The values of the whole column; None when a value does not have the type."""
     try:
         texts = column.cast(pa.string())
         if (pa.types.is_floating(kind) or pa.types.is_boolean(kind)) and are_booleans(texts):
             is_true = pc.is_in(texts, value_set=pa.array(TRUE))
             return pc.if_else(pc.is_valid(texts), is_true, None).cast(kind)
+        if pa.types.is_floating(kind):
+            return floats_of(texts, decimal)
         return None if pa.types.is_boolean(kind) else texts.cast(kind)
     except pa.ArrowInvalid:
         return None
+
+
+def floats_of(texts: pa.ChunkedArray | pa.Array, decimal: str) -> pa.ChunkedArray | pa.Array:
+    """The numbers that texts hold, float64; a null stays null. decimal: "." or ",". Raises pa.ArrowInvalid: one of the
+    texts is no number."""
+    if decimal == ",":
+        if pc.any(pc.match_substring(texts, ".")).as_py():
+            raise pa.ArrowInvalid("a number has a decimal point")
+        texts = pc.replace_substring(texts, ",", ".")
+    return texts.cast(pa.float64())
 
 
 def are_booleans(texts: pa.ChunkedArray | pa.Array) -> bool:
@@ -212,7 +247,7 @@ def are_booleans(texts: pa.ChunkedArray | pa.Array) -> bool:
     return len(known) > 0 and bool(pc.all(pc.is_in(known, value_set=pa.array(TRUE + FALSE))).as_py())
 
 
-def _value(text: bytes, kind: pa.DataType) -> object | None:
+def _value(text: bytes, kind: pa.DataType, decimal: str = ".") -> object | None:
     """The value of a field; None when it does not have the type."""
     try:
         characters = text.decode()
@@ -228,6 +263,8 @@ def _value(text: bytes, kind: pa.DataType) -> object | None:
         return characters in TRUE if pa.types.is_boolean(kind) else float(characters in TRUE)
     if pa.types.is_boolean(kind):
         return None
+    if decimal == ",":  # a point is as bad as the underscore of Python's numbers
+        characters = characters.replace(".", "_").replace(",", ".")
     try:
         return None if "_" in characters else float(characters)
     except ValueError:

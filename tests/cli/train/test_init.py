@@ -59,6 +59,16 @@ def test_a_csv_file(elastichost: Elastichost, tmp_path: Path) -> None:
     assert "1,080 samples, and 120 to test with" in outcome.stderr
 
 
+def test_a_csv_file_with_decimal_commas(elastichost: Elastichost, tmp_path: Path) -> None:
+    lines = ["clicked;user;amount"] + [f"{row % 2};{row % 90};{row * 7 % 500},{row % 100:02}" for row in range(ROWS)]
+    (tmp_path / "claims.csv").write_text("\n".join(lines) + "\n")
+    outcome = elastichost("init", "claims.csv", "--label", "clicked")
+    assert outcome.code == 0, outcome.stderr
+    (tmp_path / "job.toml").write_text(outcome.stdout)
+    data = load_job(tmp_path / "job.toml").data
+    assert (data.csv.delimiter, data.csv.decimal, data.dense) == (";", ",", ("amount",))
+
+
 def test_rows_that_a_run_would_stop_at_are_said(elastichost: Elastichost, tmp_path: Path) -> None:
     write_csv(tmp_path / "clicks.csv")
     header, *rows = (tmp_path / "clicks.csv").read_text().splitlines()

@@ -28,6 +28,23 @@ def test_a_csv_file_with_its_delimiters_and_types(tmp_path: Path) -> None:
     assert found.table.column("item").to_pylist() == [7, 8]
 
 
+def test_a_csv_file_with_decimal_commas(tmp_path: Path) -> None:
+    path = tmp_path / "claims.csv"
+    path.write_text("clicked;item;amount\n1;7;1541,87\n0;8;\n1;9;12\n")
+    found = read_sample(path)
+    assert (found.decimal, found.delimiter) == (",", ";")
+    assert found.text_types == {"clicked": "int", "item": "int", "amount": "float"}
+    assert found.table.column("amount").to_pylist() == [1541.87, None, 12]
+    path.write_text('clicked,item,amount\n1,7,"1541,87"\n')
+    assert read_sample(path).decimal == ".", "one comma cannot be both"
+    path.write_text("clicked;item;amount;rate\n1;7;1541,87;0.5\n")
+    found = read_sample(path)
+    assert (found.decimal, found.text_types) == (
+        ".",
+        {"clicked": "int", "item": "int", "amount": "string", "rate": "float"},
+    )
+
+
 def test_a_compressed_csv_file(tmp_path: Path) -> None:
     path = tmp_path / "clicks.csv.gz"
     path.write_bytes(gzip.compress(CSV.encode()))

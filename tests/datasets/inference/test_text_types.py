@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from elastichost.datasets.inference.text_types import list_delimiter_of, typed_column
+from elastichost.datasets.inference.text_types import decimal_of, list_delimiter_of, typed_column
 
 
 def texts(*values: str | None) -> pa.ChunkedArray:
@@ -55,3 +55,29 @@ def test_the_delimiter_of_lists() -> None:
     assert list_delimiter_of([texts("12 7 9", "3")]) == " "
     assert list_delimiter_of([texts("words of a text", "more")]) == "", "words are not items"
     assert list_delimiter_of([texts(None)]) == ""
+
+
+@pytest.mark.parametrize(
+    ("columns", "decimal"),
+    [
+        ([texts("1541,87", "12", None)], ","),
+        ([texts("-0,5", ",25"), texts("a.b", "c")], ","),
+        ([texts("1541,87"), texts("2.5", "1")], "."),  # a list of two numbers, perhaps
+        ([texts("1,234", "12,000", "7")], "."),  # thousands, perhaps
+        ([texts("1,234", "0,125")], ","),
+        ([texts("1,234"), texts("7,5")], ","),
+        ([texts("1e-05", "1,5e-05")], ","),  # pandas and R write so
+        ([texts("1.541,87", "2,5")], "."),  # thousands and fractions
+        ([texts("1,2,3", "4")], "."),
+        ([texts("1", "2"), texts(None)], "."),
+    ],
+)
+def test_the_decimal_character(columns: list[pa.ChunkedArray], decimal: str) -> None:
+    assert decimal_of(columns) == decimal
+
+
+def test_numbers_with_a_decimal_comma() -> None:
+    kind, values = typed_column(texts("1541,87", "12", None), "", ",")
+    assert (kind, values.to_pylist()) == ("float", [1541.87, 12, None])
+    assert typed_column(texts("1541,87", "1.5"), "", ",")[0] == "string"
+    assert typed_column(texts("1541,87"), "")[0] == "string"
