@@ -169,7 +169,7 @@ def _read(path: Path, kind: type[Read]) -> Read | None:
         return msgspec.json.decode(path.read_bytes(), type=kind)
     except FileNotFoundError:
         return None
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise PreflightError(
             f"{path} cannot be read: {error}", hint="move the file away to start without it"
         ) from error

@@ -191,8 +191,9 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HostStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The status of a dispatcher and all its jobs; the content of `host.json`. commands: address of its command socket.
-    charged_bytes: charges of all jobs in the ledger."""
+    """The status of a dispatcher and its jobs; the content of `host.json`. commands: address of its command socket.
+    charged_bytes: charges of all jobs in the ledger. left_out: state -> number of jobs that ended in it and are not in
+    `jobs` any more: a dispatcher that runs for ever keeps the newest only."""
 
     directory: str
     pid: int
@@ -208,6 +209,7 @@ class HostStatus(msgspec.Struct, frozen=True, kw_only=True):
     gpus: int = 0
     elapsed_s: float = 0.0
     jobs: tuple[JobStatus, ...] = ()
+    left_out: dict[str, int] = {}
     isolation: tuple[str, ...] = ()  # sentences: how jobs are isolated on this host
     last_decision: str = ""
 
@@ -220,5 +222,5 @@ def read_host(directory: Path) -> HostStatus:
         return msgspec.json.decode(path.read_bytes(), type=HostStatus)
     except FileNotFoundError:
         raise PreflightError(f"{path} does not exist: no dispatcher has written its status here") from None
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise PreflightError(f"{path} cannot be read: {error}") from error

@@ -10,7 +10,7 @@ import secrets
 import signal
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -24,7 +24,7 @@ from elastichost.dispatcher.admission_probe import EXAMINED_FILE
 from elastichost.dispatcher.core.core import Core
 from elastichost.dispatcher.core.demands import Examined
 from elastichost.dispatcher.core.effects import Effect, KillJob, NoteEvent, StartJob
-from elastichost.dispatcher.core.endings import at_memory_limit
+from elastichost.dispatcher.core.endings import Ended, at_memory_limit
 from elastichost.dispatcher.core.refusals import CommandRefusals
 from elastichost.dispatcher.core.shapes import shape_of
 from elastichost.dispatcher.directory import HostDirectory, Kept, write_asked
@@ -42,7 +42,7 @@ from elastichost.dispatcher.isolation.tiers import probe
 from elastichost.dispatcher.job_observer import JobObserver
 from elastichost.dispatcher.options import HostOptions, JobFeed
 from elastichost.dispatcher.performer import Performer
-from elastichost.dispatcher.processes import CHECK, Ended, JobProcesses
+from elastichost.dispatcher.processes import CHECK, JobProcesses
 from elastichost.dispatcher.resource_leases import Lender
 from elastichost.dispatcher.timeline import Timeline
 from elastichost.errors import ArenaError, ConfigError, ProtocolError
@@ -65,6 +65,9 @@ STATUS_EVERY_S = 1.0
 LOOKING_SHARE, LONGEST_LOOK_S = 0.02, 1.0
 COMMANDS_PER_TURN = 16
 PREPARE_TIMEOUT_S = 300.0
+# Of a dispatcher that runs for ever: ended jobs in its status, which is written every second and has 1 KB for each job;
+# rows of its timeline, about 100 bytes each: 12 days of two jobs at a time.
+MOST_ENDED, MOST_MOMENTS = 500, 2_000_000
 
 
 class HostLoop:
@@ -111,7 +114,7 @@ class HostLoop:
         self._journal = Journal(self._directory.journal)
         self._space = DiskSpace()
         self._closing.callback(self._journal.close)
-        self._timeline = Timeline(self._directory.timeline)
+        self._timeline = Timeline(self._directory.timeline, None if options.ends_when_empty else MOST_MOMENTS)
         self._closing.callback(self._timeline.close)
         self._sockets = self._open_sockets()
         self._commands = CommandServer(f"ipc://{self._sockets}/commands")
@@ -193,14 +196,15 @@ class HostLoop:
         return self._options.ends_when_empty and self._core.is_empty and (self._feed is None or self._feed.is_over)
 
     def _turn(self) -> None:
-        descriptors = (*self._crew.descriptors(), self._signals.descriptor)
-        self._commands.wait(TICK_S, descriptors)
+        self._commands.wait(TICK_S, (*self._crew.descriptors(), self._signals.descriptor))
         self._signals.clear()
         now_s = self._elapsed_s()
         self._look_at_signals(now_s)
         self._take_commands(now_s)
         for ended in self._crew.events():
             self._ended(ended, now_s)
+        for problem in self._crew.problems():
+            self._note(HostWarned(problem))
         self._take_feed()
         if self._crew.is_prepared and self._state == "starting":
             self._state = "running"
@@ -249,7 +253,7 @@ class HostLoop:
             failure = read_json(folder / FAILURE_FILE, JobFailure) if ended.code else None
             failure = at_memory_limit(ended.code, failure, oom_kills)
             result = read_result(self._core.run_dir(ended.job))
-            self._do(self._core.ended(ended.job, ended.code, ended.cause, failure, now_s, result, ended.cpu_s))
+            self._do(self._core.ended(ended, failure, now_s, result))
         self._keep_queue()
 
     def _examined(self, ended: Ended, folder: Path, now_s: float) -> tuple[Effect, ...]:
@@ -257,7 +261,7 @@ class HostLoop:
         if examined is not None:
             return self._core.examined(examined, now_s)
         failure = read_json(folder / FAILURE_FILE, JobFailure)
-        effects = self._core.ended(ended.job, ended.code, ended.cause, failure, now_s)
+        effects = self._core.ended(ended, failure, now_s)
         if self._core.state(ended.job) in ENDED_STATES:
             self._let_go(ended.job)
         return effects
@@ -366,18 +370,17 @@ class HostLoop:
         if self._options.ends_when_empty and (over := self._over()) != self._over_last:
             self._directory.write_over(over)
             self._over_last = over
-        if self._options.keeps_queue and (kept := tuple(self._kept())) != self._kept_last:
+        kept = tuple(Kept(*one) for one in self._core.unfinished())
+        if self._options.keeps_queue and kept != self._kept_last:
             self._directory.write_queue(kept)
             self._kept_last = kept
 
     def _over(self) -> tuple[JobStatus, ...]:
         return (*self._earlier, *(job for job in self._core.statuses() if job.state in OVER_STATES))
 
-    def _kept(self) -> Iterator[Kept]:
-        for request, has_run in self._core.unfinished():
-            yield Kept(request, has_run)
-
     def _report(self) -> HostStatus:
+        if not self._options.ends_when_empty:  # a batch keeps its ended jobs, for its report and for its resume
+            self._crew.forget(self._core.forget_ended(MOST_ENDED, self._crew.busy()))
         status = self._core.status(
             HostStatus(
                 directory=str(self._directory.path),

@@ -6,20 +6,20 @@ import contextlib
 import os
 import signal
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
+from elastichost.dispatcher.core.endings import Ended, start_hint
 from elastichost.dispatcher.isolation.process_meter import HostProcesses
 from elastichost.dispatcher.job_process import JobArguments
 from elastichost.errors import PreflightError
 from elastichost.plan import ProcessId
-from elastichost.supervisor.launch.events import Exited, LaunchEvent, Started, StartFailed
+from elastichost.supervisor.launch.events import Exited, LaunchEvent, LogNotOpened, Started, StartFailed
 from elastichost.supervisor.launch.fork_server_client import LocalLauncher
 from elastichost.supervisor.launch.launcher import Entries, SpawnRequest
 
-__all__ = ["CHECK", "JOB", "Ended", "JobProcesses"]
+__all__ = ["CHECK", "JOB", "JobProcesses"]
 
 JOB, CHECK = "job", "check"  # roles: a job's supervisor; the process that examines a job before its start
 # Imports of supervisors and examinations, besides those of workers and PS. A supervisor forks its own fork server, so
@@ -36,19 +36,6 @@ IMPORTS = (
 CALLS = ("elastichost.runs.directory:package_versions",)
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """The end of a job's process. role: JOB or CHECK. code: exit code, or minus a signal number; None: the process
-    could not be forked. cause: the same in words. cpu_s: CPU seconds of it and of its descendants that have ended."""
-
-    role: str
-    job: str
-    incarnation: int
-    code: int | None
-    cause: str
-    cpu_s: float = 0.0
-
-
 class JobProcesses:
     """The processes of all jobs. Use it as a context manager: on exit, all processes are ended. launcher: starts them;
     None: a new fork server. pids: job -> pid of its supervisor."""
@@ -58,9 +45,10 @@ class JobProcesses:
         self._launcher = launcher or LocalLauncher((*entries.imports, *IMPORTS), (*entries.calls, *CALLS))
         self._names: dict[tuple[str, int], str] = {}  # (role, index) -> job
         self._numbers: dict[str, int] = {}  # job -> index
+        self._next_number = 0
         # (role, job) of a process that is being forked -> the signal to send when it is there; 0: none
         self._asked: dict[tuple[str, str], int] = {}
-        self._not_asked: list[Ended] = []  # processes that could not even be requested since the last `events`
+        self._problems: list[str] = []
         self._below: dict[ProcessId, tuple[int, ...]] = {}  # process that was sent SIGKILL -> pids of its tree
         self._orphans: set[int] = set()  # processes to reap; some may be reaped already, or not be children
         self.pids: dict[str, int] = {}
@@ -98,26 +86,24 @@ class JobProcesses:
 
     def examine(self, job: str, arguments: bytes, log: Path) -> None:
         """Starts the examination of a job. arguments: an ExamineArguments, encoded as JSON. If that is not possible,
-        `events` tells so."""
+        `events` tells so; if its log cannot be opened, it starts without, and `problems` tells so."""
         self._spawn(CHECK, job, 1, "elastichost.dispatcher.admission_probe:main", arguments, log, ())
 
     def start(self, job: str, incarnation: int, arguments: JobArguments, log: Path) -> None:
-        """Starts the supervisor of a job. If that is not possible, `events` tells so."""
+        """Starts the supervisor of a job. If that is not possible, `events` tells so; if its log cannot be opened, it
+        starts without, and `problems` tells so."""
         entry = "elastichost.dispatcher.job_process:main"
         self._spawn(JOB, job, incarnation, entry, msgspec.json.encode(arguments), log, arguments.lent.cores)
 
     def _spawn(
         self, role: str, job: str, incarnation: int, entry: str, arguments: bytes, log: Path, cores: tuple[int, ...]
     ) -> None:
-        number = self._numbers.setdefault(job, len(self._numbers))
+        if job not in self._numbers:
+            self._numbers[job] = self._next_number
+            self._next_number += 1
+        number = self._numbers[job]
         self._names[role, number], self._asked[role, job] = job, 0
-        process = ProcessId(role, number, incarnation)
-        try:
-            self._launcher.spawn(SpawnRequest(process, entry, arguments, log, cores=cores))
-        except OSError as error:
-            # The log cannot be opened: the disk is full, or the folder of the job was removed. The other jobs go on.
-            del self._asked[role, job]
-            self._not_asked.append(Ended(role, job, incarnation, None, f"{log}: {error.strerror or error}"))
+        self._launcher.spawn(SpawnRequest(ProcessId(role, number, incarnation), entry, arguments, log, cores=cores))
 
     def signal(self, job: str, number: int) -> None:
         """Sends a signal to a job's supervisor, if it is alive. A supervisor that is being forked gets the signal when
@@ -143,9 +129,27 @@ class JobProcesses:
         there = {self._names[one.role, one.index] for one in self._launcher.processes() if one.role == JOB}
         return there | {job for role, job in self._asked if role == JOB}
 
+    def busy(self) -> set[str]:
+        """The jobs that have a process, a supervisor or an examination, or for which one is being forked."""
+        there = {self._names[one.role, one.index] for one in self._launcher.processes()}
+        return there | {job for _, job in self._asked}
+
+    def forget(self, jobs: Iterable[str]) -> None:
+        """Forgets jobs that have ended. None of them may be `busy`."""
+        for job in jobs:
+            number = self._numbers.pop(job, None)
+            if number is not None:
+                for role in (JOB, CHECK):
+                    self._names.pop((role, number), None)
+
+    def problems(self) -> list[str]:
+        """Sentences about processes that have started without a log since the last call."""
+        problems, self._problems = self._problems, []
+        return problems
+
     def events(self) -> list[Ended]:
         """The processes that have ended since the last call. Does not block. Also reaps adopted processes."""
-        found, self._not_asked = self._not_asked, []
+        found: list[Ended] = []
         for event in self._launcher.events():
             ended = self._ended(event)
             if ended is not None:
@@ -167,10 +171,13 @@ class JobProcesses:
                 if number := self._asked.pop((process.role, job), 0):
                     self._launcher.kill(process, number)
                 return None
-            case StartFailed(process, reason):
+            case StartFailed(process, reason, number):
                 job = self._names[process.role, process.index]
                 self._asked.pop((process.role, job), None)
-                return Ended(process.role, job, process.incarnation, None, reason)
+                return Ended(process.role, job, process.incarnation, None, reason, number=number)
+            case LogNotOpened():
+                self._problems.append(self._log_words(event))
+                return None
             case Exited(process, _, code):
                 self.adopt(self._below.pop(process, ()))
                 job = self._names[process.role, process.index]
@@ -179,6 +186,13 @@ class JobProcesses:
                 return Ended(process.role, job, process.incarnation, code, event.cause, event.cpu_s)
             case _:
                 return None  # the fork server was lost and is started again
+
+    def _log_words(self, event: LogNotOpened) -> str:
+        what = "supervisor" if event.process.role == JOB else "examination"
+        job = self._names[event.process.role, event.process.index]
+        hint = start_hint(event.number, str(Path(event.log).parent))
+        told = f"the {what} of {job} starts without its log {event.log}, which could not be opened: {event.error}"
+        return f"{told} -> {hint}" if hint else told
 
 
 def _is_gone(pid: int) -> bool:

@@ -1,4 +1,5 @@
-"""timeline.db: what every job used in each second, and its charge. One process writes; others may read meanwhile."""
+"""timeline.db: what every job used in each second, and its charge. One process writes; others may read meanwhile. A
+dispatcher that runs for ever keeps the newest rows only."""
 
 from __future__ import annotations
 
@@ -17,6 +18,8 @@ CREATE TABLE IF NOT EXISTS job (
     elapsed_s REAL, job TEXT, state TEXT, cpu_cores REAL, memory_bytes INTEGER, charged_bytes INTEGER,
     samples_per_s REAL, predicted_speed REAL, workers INTEGER);
 """
+_FORGET = "DELETE FROM job WHERE rowid <= (SELECT max(rowid) FROM job) - ?"
+FORGET_EVERY = 10_000  # rows: deleting as many takes about 10 ms
 _SHOWN = frozenset({"starting", "running", "paused", "stopping"})
 
 
@@ -35,19 +38,25 @@ class Moment(msgspec.Struct, frozen=True):
 
 
 class Timeline:
-    """Writes timeline.db."""
+    """Writes timeline.db. most_rows: how many of the newest rows are kept, a few more at times; None: all."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, most_rows: int | None = None) -> None:
+        self._most_rows, self._added = most_rows, FORGET_EVERY  # rows of earlier dispatchers may be too many
         self._connection = sqlite3.connect(path)
         self._connection.execute("PRAGMA journal_mode=WAL")
         self._connection.execute("PRAGMA synchronous=OFF")  # losing the last second in a crash is acceptable
         self._connection.executescript(_SCHEMA)
 
     def add(self, status: HostStatus) -> None:
-        """Adds a row for each job that has processes."""
+        """Adds a row for each job that has processes. Raises sqlite3.OperationalError where the disk is full."""
         rows = [_row(status.elapsed_s, job) for job in status.jobs if job.state in _SHOWN]
         with self._connection:
             self._connection.executemany("INSERT INTO job VALUES (?,?,?,?,?,?,?,?,?)", rows)
+        self._added += len(rows)
+        if self._most_rows is not None and self._added >= FORGET_EVERY:
+            self._added = 0
+            with self._connection:  # new rows take the place of the deleted ones in the file
+                self._connection.execute(_FORGET, (self._most_rows,))
 
     def close(self) -> None:
         self._connection.close()

@@ -1,7 +1,8 @@
 """Sends every value of a run to a logger once, in order, and remembers how far it has got.
 
 The position is written to RUN/loggers/NAME.json after the values have arrived. So a logger that is killed in between
-sends the last values twice, and leaves none out. While a logger cannot send, it tries again with growing pauses.
+sends the last values twice, and leaves none out. While a logger cannot send, its process tries again with growing
+pauses.
 """
 
 from __future__ import annotations
@@ -18,10 +19,7 @@ from elastichost.runs.follow import Position, RunFollower
 from elastichost.runs.journal import unix_s_of
 from elastichost.runs.learning_curve import CurvePoint
 
-__all__ = ["Delivery", "DeliveryProgress", "backoff_s", "progress_of", "values_of"]
-
-LONGEST_PAUSE_S = 30.0
-MOST_DOUBLINGS = 5  # to 32 s. A logger may fail for days, and 2.0 ** 1024 raises OverflowError
+__all__ = ["Delivery", "DeliveryProgress", "progress_of", "values_of"]
 
 
 class DeliveryProgress(msgspec.Struct, frozen=True):
@@ -50,11 +48,6 @@ def values_of(happening: object) -> list[Value]:
         figures = (("test/auc", event.auc), ("test/logloss", event.logloss), *others)
         return [Value(name, event.samples, figure, unix_s) for name, figure in figures if figure is not None]
     return []
-
-
-def backoff_s(failures: int) -> float:
-    """The pause after this number of failures in a row: 1 s, doubled each time, at most LONGEST_PAUSE_S."""
-    return min(LONGEST_PAUSE_S, 2.0 ** min(failures - 1, MOST_DOUBLINGS)) if failures else 0.0
 
 
 class Delivery:

@@ -18,9 +18,10 @@ from pathlib import Path
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+from elastichost.clock.backoff import backoff_s
 from elastichost.config.job import load_job
 from elastichost.errors import PreflightError
-from elastichost.loggers.delivery import Delivery, backoff_s
+from elastichost.loggers.delivery import Delivery
 from elastichost.loggers.logger import Logger, LoggerError, Opened
 from elastichost.loggers.registry import open_logger
 from elastichost.metrics import FINISHED_STATES, read_status
@@ -29,6 +30,7 @@ from elastichost.run_files import RESOLVED_JOB_FILE
 __all__ = ["deliver", "main", "status_under"]
 
 POLL_S = 0.5
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0  # while the logger cannot send
 NICE = 10
 
 
@@ -52,7 +54,7 @@ def deliver(run_dir: Path, name: str, final_status: Callable[[], str]) -> None:
         if status and delivery.is_complete:
             delivery.close(status)
             return
-        time.sleep(backoff_s(delivery.failures) or POLL_S)
+        time.sleep(backoff_s(delivery.failures, FIRST_PAUSE_S, LONGEST_PAUSE_S) if delivery.failures else POLL_S)
 
 
 def status_under(supervisor_pid: int, run_dir: Path) -> str:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from elastichost.arena.rows.row_kernels import initialise_rows
 from elastichost.config.job import JobSpec
@@ -23,6 +24,13 @@ KINDS: dict[str, KeyKind] = {"customer": "int", "item": "int", "word": "string",
 def job_with(tables: dict[str, Any], train: dict[str, Any] | None = None) -> JobSpec:
     data = {"train": ["/t.parquet"], "label": "label", "categorical": list(COLUMNS)}
     return JobSpec.model_validate({"model": {"build": "m:b"}, "data": data, "tables": tables, "train": train or {}})
+
+
+def accepted(rule: str) -> str:
+    """An init rule as a job has it. Raises ValidationError for one that the job file refuses."""
+    init = job_with({"item": {"init": rule}}).tables["item"].init
+    assert init is not None
+    return init
 
 
 def test_every_unnamed_column_gets_its_own_table() -> None:
@@ -107,25 +115,36 @@ def test_every_feature_is_in_exactly_one_table(data: st.DataObject) -> None:
 @given(st.floats(-LARGEST_INITIAL, LARGEST_INITIAL), st.floats(-LARGEST_INITIAL, LARGEST_INITIAL))
 def test_parsed_init_rules_have_the_same_numbers(one: float, other: float) -> None:
     low, high = sorted((one, other))
-    assert parse_init(f"uniform({low!r}, {high!r})") == (low, high)
-    assert parse_init(f"constant({one!r})") == (one, one)
+    assert parse_init(accepted(f"uniform({low!r}, {high!r})")) == (low, high)
+    assert parse_init(accepted(f" uniform ( {low!r},{high!r} ) ")) == (low, high)
+    assert parse_init(accepted(f"constant({one!r})")) == (one, one)
 
 
 @pytest.mark.parametrize(
-    "rule", ["", "uniform", "uniform(1)", "uniform(2, 1)", "constant(1, 2)", "zeros()", "constant(1"]
+    "rule",
+    [
+        "",
+        "uniform",
+        "uniform(1)",
+        "uniform(2, 1)",
+        "constant(1, 2)",
+        "constant()",
+        "zeros()",
+        "constant(1",
+        "constant(1_0)",
+        "constant(nan)",
+        "uniform(0, inf)",
+    ],
 )
-def test_other_init_rules_are_refused(rule: str) -> None:
-    with pytest.raises(ConfigError, match="init rule"):
-        parse_init(rule)
+def test_a_job_file_with_another_init_rule_is_refused(rule: str) -> None:
+    with pytest.raises(ValidationError, match=r'"uniform\(low, high\)" with low <= high, or "constant\(value\)"'):
+        accepted(rule)
 
 
-@pytest.mark.parametrize(
-    "rule", ["constant(1e999)", "uniform(-1e999, 1e999)", "uniform(0, inf)", "constant(1e39)", "constant(nan)"]
-)
-def test_initial_values_that_rows_cannot_hold_are_refused(rule: str) -> None:
-    with pytest.raises(ConfigError, match="a number that rows cannot hold") as raised:
-        parse_init(rule)
-    assert "from -3.38e+38 to 3.38e+38" in raised.value.hint
+@pytest.mark.parametrize("rule", ["constant(1e999)", "uniform(-1e999, 1e999)", "constant(1e39)", "uniform(0, 1e39)"])
+def test_a_job_file_with_initial_values_that_rows_cannot_hold_is_refused(rule: str) -> None:
+    with pytest.raises(ValidationError, match=r"numbers from -3\.38e\+38 to 3\.38e\+38, which rows can hold"):
+        accepted(rule)
 
 
 def test_rows_of_both_precisions_hold_the_largest_initial_value() -> None:

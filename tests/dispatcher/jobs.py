@@ -9,6 +9,7 @@ from typing import TypeVar
 from elastichost.dispatcher.core.core import Core
 from elastichost.dispatcher.core.demands import Examined, HostPower, MemoryOfSize
 from elastichost.dispatcher.core.effects import Effect, KillJob, NoteEvent, StartJob, StopJob
+from elastichost.dispatcher.core.endings import Ended
 from elastichost.dispatcher.facts import HostStatus, JobFailure, JobObservation, JobRequest, JobSample, JobStatus
 from elastichost.metrics import ProcessStatus, RunStatus
 from elastichost.resources import HostInventory
@@ -116,6 +117,11 @@ def seen(
     return JobObservation(job, status if has_status else None, at, 0.5, memory_mb * MB, grown_mb * MB, (7, 8, 9))
 
 
+def ended(job: str, code: int | None, cause: str = "exit", number: int = 0) -> Ended:
+    """The end of the only process of a job. number: errno of the error because of which it could not be forked."""
+    return Ended("job", job, 1, code, cause, number=number)
+
+
 @dataclass
 class Hosted:
     """The dispatcher's core, and the jobs that run by its effects. effects: of the last event. stops, kills: the jobs
@@ -162,9 +168,10 @@ class Hosted:
         cause: str = "exit",
         failure: JobFailure | None = None,
         result: RunResult | None = None,
+        number: int = 0,
     ) -> None:
         self.live.pop(job, None)
-        self.did(self.core.ended(job, code, cause, failure, now_s, result))
+        self.did(self.core.ended(ended(job, code, cause, number), failure, now_s, result))
 
     def cancel(self, job: str, now_s: float = 5.0) -> None:
         self.did(self.core.cancel(job, now_s))

@@ -23,7 +23,7 @@ from elastichost.dispatcher.core.effects import (
 from elastichost.dispatcher.facts import ENDED_STATES, JobFailure
 from elastichost.errors import ConfigError
 from elastichost.tuner.colocation.settings import ColocationSettings
-from tests.dispatcher.jobs import INVENTORY, MB, Hosted, examined, hosted, look, request, seen
+from tests.dispatcher.jobs import INVENTORY, MB, Hosted, ended, examined, hosted, look, request, seen
 from tests.effort import examples
 
 TOTAL_MB = 4000
@@ -151,7 +151,7 @@ class Jobs(RuleBasedStateMachine):
     def cannot_be_examined(self, which: int, code: int | None, failure: JobFailure | None) -> None:
         job = self.one_of(self.examining, which)
         self.examining.remove(job)
-        self.does(self.host.core.ended(job, code, "its cause", failure, self.now_s))
+        self.does(self.host.core.ended(ended(job, code, "its cause"), failure, self.now_s))
         is_lost = code is None or (code == -9 and failure is None)
         assert self.state(job) == "failed" or is_lost, (
             "an examination that could not be forked or was killed is tried again"
@@ -184,7 +184,7 @@ class Jobs(RuleBasedStateMachine):
         self.frozen.discard(job)
         before = self.host.job(job)
         failure = failure if code else None
-        self.does(self.host.core.ended(job, code, "its cause", failure, self.now_s))
+        self.does(self.host.core.ended(ended(job, code, "its cause"), failure, self.now_s))
         after = self.host.job(job)
         assert after.state == "waiting" or after.state in ENDED_STATES
         assert code != 0 or after.state == "done"
@@ -207,7 +207,7 @@ class Jobs(RuleBasedStateMachine):
             assert self.state(job) == ("cancelled" if before == "waiting" else "stopping")
             self.cancelled.add(job)
             if was_examined:  # its examination was killed, and the core hears of that
-                self.does(self.host.core.ended(job, -9, "signal 9", None, self.now_s))
+                self.does(self.host.core.ended(ended(job, -9, "signal 9"), None, self.now_s))
 
     @rule(seconds=st.sampled_from([0.2, 3.0, 20.0, 700.0]), times=st.integers(1, 4))
     def ticks(self, seconds: float, times: int) -> None:
@@ -222,7 +222,7 @@ class Jobs(RuleBasedStateMachine):
         examined_now = list(self.examining)
         self.does(self.host.core.stop(self.now_s))
         for job in examined_now:
-            self.does(self.host.core.ended(job, -9, "signal 9", None, self.now_s))
+            self.does(self.host.core.ended(ended(job, -9, "signal 9"), None, self.now_s))
         assert not self.examining
 
     # --- what always holds ----------------------------------------------------------------------------------
@@ -260,7 +260,7 @@ class Jobs(RuleBasedStateMachine):
         """When nothing prevents it, all jobs that are left come to an end."""
         if self.is_stopping:
             for job in list(self.live):
-                self.does(self.host.core.ended(job, 75, "", None, self.now_s))
+                self.does(self.host.core.ended(ended(job, 75, ""), None, self.now_s))
             assert self.host.core.is_empty
             return
         while self.examining:
@@ -275,7 +275,7 @@ class Jobs(RuleBasedStateMachine):
                 if job in self.frozen:
                     continue
                 del self.live[job]
-                self.does(self.host.core.ended(job, 0, "", None, self.now_s))
+                self.does(self.host.core.ended(ended(job, 0, ""), None, self.now_s))
         assert self.host.core.is_empty, self.host.status().jobs
 
 

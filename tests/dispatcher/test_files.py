@@ -182,3 +182,17 @@ def test_the_timeline_has_every_second_of_jobs_with_a_process(tmp_path: Path) ->
     again.add(status(JOB, elapsed_s=4.0))
     again.close()
     assert len(read_timeline(path)) == 4, "the next dispatcher appends to the timeline"
+
+
+def test_a_timeline_with_a_limit_keeps_its_newest_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("elastichost.dispatcher.timeline.FORGET_EVERY", 4)
+    path = tmp_path / "timeline.db"
+    for most_rows in (None, 3):
+        timeline = Timeline(path, most_rows)
+        for at_s in range(10):
+            timeline.add(status(JOB, elapsed_s=float(at_s)))
+            if most_rows is not None:
+                assert len(read_timeline(path)) < most_rows + 4
+        timeline.close()
+        kept = [one.elapsed_s for one in read_timeline(path)]
+        assert len(kept) == 10 if most_rows is None else kept[-3:] == [7.0, 8.0, 9.0], kept

@@ -1,4 +1,4 @@
-"""What the loop of the dispatcher does where the disk is full."""
+"""What the loop of the dispatcher does where the disk is full, and what it keeps of ended jobs."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from elastichost.dispatcher.directory import HostDirectory
+from elastichost.dispatcher.facts import HostStatus
 from elastichost.dispatcher.loop import HostLoop
 from elastichost.wire.commands import RefusedMsg, SubmitMsg
+from tests.dispatcher.jobs import running
 
 JOB = '[model]\nbuild = "a:b"\n[data]\nformat = "synthetic"\n'
 
@@ -34,3 +36,34 @@ def test_a_job_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     loop: Any = SimpleNamespace(_asked_to_stop=0, _directory=HostDirectory(tmp_path, -1), submit=failing(errno.ENOSPC))
     reply = HostLoop._submitted(loop, SubmitMsg(name="a", toml=JOB, working_directory="/", weight=1.0))
     assert isinstance(reply, RefusedMsg) and "cannot write" in reply.message and not reply.is_usage
+
+
+@pytest.mark.parametrize("is_batch", [False, True])
+def test_only_a_dispatcher_that_runs_for_ever_forgets_ended_jobs(
+    is_batch: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch needs them in its report, and its resume must not run them again."""
+    monkeypatch.setattr("elastichost.dispatcher.loop.MOST_ENDED", 1)
+    host, written, forgotten = running("a", "b", "c", "d"), list[HostStatus](), list[str]()
+    for at_s, job in enumerate(("a", "b", "c")):
+        host.end(job, 0, 10.0 + at_s)
+    loop: Any = SimpleNamespace(
+        _options=SimpleNamespace(ends_when_empty=is_batch, settings=SimpleNamespace(policy="fifo")),
+        _crew=SimpleNamespace(busy=lambda: {"a"}, forget=forgotten.extend),
+        _core=host.core,
+        _directory=SimpleNamespace(path="/host"),
+        _commands=SimpleNamespace(address="ipc:///x"),
+        _isolation=SimpleNamespace(sentences=()),
+        _state="running",
+        _earlier=(),
+        _elapsed_s=lambda: 20.0,
+        _write=written.append,
+        _on_status=lambda status: None,
+    )
+    HostLoop._report(loop)
+    (status,) = written
+    jobs = [job.job for job in status.jobs]
+    if is_batch:
+        assert (jobs, status.left_out, forgotten) == (["a", "b", "c", "d"], {}, [])
+    else:
+        assert (jobs, status.left_out, forgotten) == (["a", "c", "d"], {"done": 1}, ["b"])

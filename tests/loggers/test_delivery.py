@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastichost.loggers.delivery import LONGEST_PAUSE_S, Delivery, backoff_s, progress_of
+from elastichost.loggers.delivery import Delivery, progress_of
 from elastichost.loggers.logger import Logger, LoggerError, Value
 from elastichost.ps.applied_log import AppliedLog
 from elastichost.runs.events import EvaluationFinished
@@ -123,8 +123,3 @@ def test_a_logger_that_cannot_be_opened_is_tried_again_unless_its_package_is_mis
     sent.turn()
     assert sent.is_complete and not sent.problem
     bench.end()
-
-
-def test_pauses_grow_up_to_a_limit() -> None:
-    assert [backoff_s(failures) for failures in (0, 1, 2, 3)] == [0, 1, 2, 4]
-    assert backoff_s(5) == 16 and backoff_s(6) == backoff_s(50) == backoff_s(10_000) == LONGEST_PAUSE_S

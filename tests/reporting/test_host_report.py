@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -227,6 +229,28 @@ def test_the_remaining_files_of_a_directory_are_reported(tmp_path: Path) -> None
     report = read(directory)
     assert {gap.source for gap in report.gaps} == {"host.json", "journal.jsonl", "timeline.db"}
     assert report.jobs == ()
+
+
+def test_jobs_that_the_status_leaves_out_are_counted(tmp_path: Path) -> None:
+    left_out = {"done": 40, "failed": 2}
+    write_host(tmp_path, host(tmp_path, job("a"), job("b", "running"), left_out=left_out, elapsed_s=9.0))
+    summary = read(tmp_path).summary
+    assert (summary.states, summary.left_out) == ({"done": 41, "failed": 2, "running": 1}, 42)
+
+
+def test_a_timeline_whose_oldest_rows_were_deleted_is_a_gap(tmp_path: Path) -> None:
+    path = tmp_path / "timeline.db"
+    write_timeline(path, [host(tmp_path, job("a", "running"), elapsed_s=float(at_s)) for at_s in range(1, 100)])
+    write_host(tmp_path, host(tmp_path, job("a", started_s=0.0, ended_s=100.0), elapsed_s=100.0))
+    assert "timeline.db" not in {gap.source for gap in read(tmp_path).gaps}
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("DELETE FROM job WHERE rowid < 30")
+    report = read(tmp_path)
+    (gap,) = (gap for gap in report.gaps if gap.source == "timeline.db")
+    assert "keeps its newest rows only" in gap.text and gap.text.endswith("in the first 30s")
+    assert report.course.at_s
+    write_timeline(path, [host(tmp_path, job("a", "running"), elapsed_s=float(at_s)) for at_s in range(1, 9)])
+    assert "timeline.db" not in {gap.source for gap in read(tmp_path).gaps}, "they were of an earlier dispatcher"
 
 
 def test_no_directory_is_an_error(tmp_path: Path) -> None:

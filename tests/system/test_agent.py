@@ -23,7 +23,7 @@ from elastichost.config.hosts import HostSection
 from elastichost.errors import ArenaFullError, PreflightError
 from elastichost.plan import ProcessId
 from elastichost.specs import DenseSpec
-from elastichost.supervisor.launch.events import AgentLost, Exited, LaunchEvent, Started, StartFailed
+from elastichost.supervisor.launch.events import AgentLost, Exited, LaunchEvent, LogNotOpened, Started, StartFailed
 from elastichost.supervisor.launch.launcher import SpawnRequest
 from elastichost.supervisor.launch.poll import wait_readable
 from elastichost.supervisor.remote.messages import SourceFile, WordsChangedMsg
@@ -228,6 +228,18 @@ def test_nothing_stays_when_the_pipe_breaks(hosts: Hosts, tmp_path: Path) -> Non
     for pid in json.loads(path.read_text()):
         wait_until(lambda pid=pid: is_gone(pid))
     wait_until(lambda: not any(directory.exists() for directory in directories(launcher)))
+
+
+def test_a_process_whose_log_cannot_be_opened_there_starts_without_it(hosts: Hosts, tmp_path: Path) -> None:
+    launcher = hosts.opened()
+    logs = directories(launcher)[2] / "logs"
+    logs.rmdir()
+    logs.write_text("a file in the place of the folder")
+    spawn(launcher, tmp_path, "tell", code=7)
+    told, _, exited = collect(launcher, LogNotOpened, Started, Exited)
+    assert told == LogNotOpened(WORKER, f"{logs / f'{WORKER}.log'} on host h1", "Not a directory")
+    assert isinstance(exited, Exited) and exited.code == 7
+    assert not launcher.lost
 
 
 def test_a_killed_agent_is_a_lost_host_and_leaves_nothing(hosts: Hosts, tmp_path: Path) -> None:

@@ -229,7 +229,7 @@ def train_jobs(
 
 def exit_code_of(status: HostStatus) -> int:
     """1 if a job failed; else 75 if a job was stopped and can be resumed; else 0."""
-    states = {job.state for job in status.jobs}
+    states = {job.state for job in status.jobs} | status.left_out.keys()
     if "failed" in states:
         return int(ExitCode.JOB_FAILED)
     return int(ExitCode.STOPPED_RESUMABLE if "stopped" in states else ExitCode.DONE)

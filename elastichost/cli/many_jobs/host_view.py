@@ -68,7 +68,7 @@ def open_host_display(console: Console, *, live: bool = True) -> Iterator[HostDi
 
 def host_line(status: HostStatus) -> Text:
     """The host in one line."""
-    counts = {state: sum(job.state == state for job in status.jobs) for state in ORDER}
+    counts = {state: sum(job.state == state for job in status.jobs) + status.left_out.get(state, 0) for state in ORDER}
     words = [f"[{duration_words(status.elapsed_s)}]", status.state]
     words += [f"{count} {state}" for state, count in counts.items() if count]
     if status.cores:
@@ -101,6 +101,8 @@ def job_table(status: HostStatus, most: int = 0) -> Table:
         table.add_row(*_row(job))
     if most and len(jobs) > most:
         table.add_row(f"and {len(jobs) - most} more")
+    if left_out := sum(status.left_out.values()):
+        table.add_row(f"and {left_out} that ended earlier")
     return table
 
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-__all__ = ["SourceHealth", "backoff_s", "failed", "is_given_up", "received"]
+__all__ = ["FIRST_WAIT_S", "MOST_WAIT_S", "SourceHealth", "failed", "is_given_up", "received"]
 
-FIRST_WAIT_S, MOST_WAIT_S = 0.1, 5.0
+FIRST_WAIT_S, MOST_WAIT_S = 0.1, 5.0  # before a request is sent again that has failed without a byte
 TELL_EVERY_S = 10.0
 
 
@@ -56,11 +56,6 @@ def received(health: SourceHealth, now_s: float) -> tuple[SourceHealth, SourceHe
     if not health.is_told:
         return works, None
     return SourceHealth(now_s, told_s=health.told_s), ended
-
-
-def backoff_s(tries: int) -> float:
-    """The wait before a request is sent again that has failed `tries` times in a row without a byte."""
-    return float(min(MOST_WAIT_S, FIRST_WAIT_S * 2.0 ** min(tries - 1, 16)))
 
 
 def is_given_up(health: SourceHealth, now_s: float, patience_s: float) -> bool:

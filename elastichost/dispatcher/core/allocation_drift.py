@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from elastichost.clock.backoff import backoff_s
 from elastichost.dispatcher.core.demands import HostPower
 from elastichost.dispatcher.core.effects import ConfineJob, Effect, NoteEvent, ResizeJob
 from elastichost.dispatcher.core.entries import JobEntry
@@ -56,7 +57,7 @@ def undone(entry: JobEntry, resize: ResizeJob, host_cores: tuple[int, ...], powe
 
 def rest_s(entry: JobEntry) -> float:
     """Seconds until the run is told another size after a refusal. They double with each further refusal."""
-    return float(min(MOST_REST_S, REST_S * 2 ** min(entry.refusals - 1, 10)))
+    return backoff_s(entry.refusals, REST_S, MOST_REST_S)
 
 
 def as_it_differs(entry: JobEntry, power: HostPower, now_s: float) -> Iterator[Effect]:

@@ -9,7 +9,7 @@ The loop calls `tick` after all events of a turn; there the policy (`tuner.coloc
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import msgspec
@@ -27,9 +27,11 @@ from elastichost.dispatcher.core.effects import (
 from elastichost.dispatcher.core.endings import (
     REST_S,
     SIGKILLED,
+    Ended,
     asked_to_stop,
     broken_off,
     contained,
+    ended_before,
     failed,
     not_examined,
 )
@@ -67,6 +69,7 @@ class Core:
         self._room = HostCapacity(len(inventory.cores), memory_bytes, gpus)
         self._ledger = ledgers.HostLedger(self._room)
         self._jobs: dict[str, JobEntry] = {}
+        self._left_out: dict[str, int] = {}  # state -> number of jobs that were forgotten in it
         self._twins: dict[str, Known] = {}
         self._inputs = InputCapacity()
         self._examinations = Examinations()
@@ -102,6 +105,15 @@ class Core:
             if not entry.is_over and entry.stop_cause != "cancel":
                 yield entry.request, entry.has_run
 
+    def forget_ended(self, most: int, busy: Collection[str]) -> tuple[str, ...]:
+        """Forgets jobs that have ended for good, without the `most` newest and `busy` ones. Returns their names."""
+        gone = ended_before(self._jobs.values(), most, busy)
+        for job in gone:
+            state = self._jobs.pop(job).state
+            self._left_out[state] = self._left_out.get(state, 0) + 1
+            self._tending.resized_s.pop(job, None)
+        return gone
+
     # --- events ---------------------------------------------------------------------------------------------
 
     def submit(self, request: JobRequest, now_s: float, *, has_run: bool = False) -> tuple[Effect, ...]:
@@ -130,9 +142,8 @@ class Core:
         entry.known = self._twins.get(found.twin) or prior(found)
         entry.estimated_bytes = found.memory[0].host_bytes
         effects = [NoteEvent(JobWarned(found.job, warning)) for warning in found.warnings]
-        demand = entry.demand(self._power)
-        peak_bytes, breakdown = found.memory[0].host_bytes, dict(found.breakdown)
-        told = JobExamined(found.job, demand.kind, peak_bytes, found.samples_planned, breakdown)
+        kind, breakdown = entry.demand(self._power).kind, dict(found.breakdown)
+        told = JobExamined(found.job, kind, entry.estimated_bytes, found.samples_planned, breakdown)
         return (*effects, NoteEvent(told))
 
     def seen(self, seen: JobObservation, now_s: float) -> tuple[Effect, ...]:
@@ -142,8 +153,7 @@ class Core:
             return ()
         entry.seen, status = seen, seen.status
         if status is not None and (status.supervisor_pid in seen.pids):
-            entry.trained = status.samples_trained
-            entry.auc = status.test_auc
+            entry.trained, entry.auc = status.samples_trained, status.test_auc
             if entry.state == "starting" and (status.samples_trained > 0 or status.state in FINISHED_STATES):
                 entry.has_run = self._has_changed = True
                 entry.apply(JobLifecycleEvent.TRAINS, entry.why)
@@ -156,8 +166,7 @@ class Core:
             others = {one.job for one in self._jobs.values() if one is not entry and one.may_read}
             self._twins[entry.examined.twin] = entry.learns(seen.look, self._inputs, self._room.cores, now_s, others)
             if self._settings.input_tracking:
-                capacity = self._inputs.bytes_per_s()
-                self._power = msgspec.structs.replace(self._power, input_bytes_per_s=capacity)
+                self._power = msgspec.structs.replace(self._power, input_bytes_per_s=self._inputs.bytes_per_s())
         return tuple(as_it_differs(entry, self._power, now_s))
 
     def answered(self, answer: Answer, now_s: float) -> tuple[Effect, ...]:
@@ -175,22 +184,15 @@ class Core:
         return effects
 
     def ended(
-        self,
-        job: str,
-        code: int | None,
-        cause: str,
-        failure: JobFailure | None,
-        now_s: float,
-        result: RunResult | None = None,
-        cpu_s: float = 0.0,
+        self, ended: Ended, failure: JobFailure | None, now_s: float, result: RunResult | None = None
     ) -> tuple[Effect, ...]:
-        """A job's supervisor has ended, or its examination failed. code: None: the process could not be forked."""
-        entry = self._jobs[job]
+        """A job's supervisor has ended, or its examination failed. failure: what it wrote; None: nothing."""
+        job, code, entry = ended.job, ended.code, self._jobs[ended.job]
         self._examinations.forget(job)
         if entry.has_ended:
             return self._examine_next()
         entry.exit_code, self._has_changed = code, True
-        entry.cpu_s += cpu_s
+        entry.cpu_s += ended.cpu_s
         if result is not None:
             entry.trained = result.samples.trained
             entry.takes(result.peak_bytes, now_s, result.peak_workers)
@@ -207,11 +209,11 @@ class Core:
         if placed is None:
             # killed from outside, as by a kernel that is short of memory: the job may be examined when there is some
             is_lost = code is None or (code == SIGKILLED and failure is None)
-            effects = not_examined(entry, cause) if is_lost else failed(entry, failure, cause)
+            effects = not_examined(entry, ended) if is_lost else failed(entry, failure, ended.cause)
             if entry.state == "waiting":
                 self._examinations.submit(job, entry.request.shape)
             return (*effects, *self._examine_next())
-        return broken_off(entry, placed, code, cause, failure, self._room, now_s)
+        return broken_off(entry, placed, ended, failure, self._room, now_s)
 
     def cancel(self, job: str, now_s: float) -> tuple[Effect, ...]:
         """Cancels a job. Raises ConfigError for a job that does not exist or has ended."""
@@ -288,8 +290,7 @@ class Core:
 
     def _share(self, placed: list[JobEntry], now_s: float) -> tuple[Effect, ...]:
         """Divides workers and cores among the running jobs."""
-        cores = self._inventory.cores
-        return self._charged(shared(self._tending, placed, cores, self._ledger, self._power, now_s))
+        return self._charged(shared(self._tending, placed, self._inventory.cores, self._ledger, self._power, now_s))
 
     def _charged(self, effects: tuple[Effect, ...]) -> tuple[Effect, ...]:
         """The effects, with the limits that belong to new sizes before them. Jobs that get more workers are charged for
@@ -387,6 +388,7 @@ class Core:
             cpu_cores=sum(job.cpu_cores for job in jobs),
             gpus=len(self._room.gpus),
             jobs=jobs,
+            left_out=dict(self._left_out),
             last_decision=self.last_decision,
         )
 

@@ -3,7 +3,9 @@ Pure, except that functions change the entry."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import errno
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
 
 import msgspec
 
@@ -22,13 +24,16 @@ __all__ = [
     "MOST_STARTS",
     "REST_S",
     "SIGKILLED",
+    "Ended",
     "asked_to_stop",
     "at_memory_limit",
     "broken_off",
     "contained",
+    "ended_before",
     "failed",
     "is_gpu_oom",
     "not_examined",
+    "start_hint",
 ]
 
 OUT_OF_MEMORY = ("MemoryBudgetError", "ArenaFullError")
@@ -36,6 +41,21 @@ SIGKILLED = -9
 MOST_STARTS = 5  # a job that was started this often is not requeued again, and fails
 REST_S = 10.0  # after an eviction or a failed fork; the next start does not wait for it if no other job runs
 MOST_NOT_STARTED = 3  # retries when the fork of a supervisor or of an examination fails
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The end of a job's process. role: `processes.JOB` or `processes.CHECK`. code: exit code, or minus a signal
+    number; None: the process could not be forked. cause: the same in words. cpu_s: CPU seconds of it and of its
+    descendants that have ended. number: errno of the error because of which it could not be forked; 0: not known."""
+
+    role: str
+    job: str
+    incarnation: int
+    code: int | None
+    cause: str
+    cpu_s: float = 0.0
+    number: int = 0
 
 
 def asked_to_stop(entry: JobEntry, cause: StopCause, why: str) -> tuple[Effect, ...]:
@@ -64,17 +84,15 @@ def contained(entry: JobEntry, act: Act) -> Iterator[Effect]:
 def broken_off(
     entry: JobEntry,
     placed: PlacedJob,
-    code: int | None,
-    cause: str,
+    ended: Ended,
     failure: JobFailure | None,
     room: HostCapacity,
     now_s: float,
 ) -> tuple[Effect, ...]:
     """Decides what happens to a job whose supervisor ended before the job was done.
 
-    placed: its placement. code: exit code, or minus a signal number; None: the supervisor could not be forked. cause:
-    the end of the process in words. failure: what the supervisor wrote; None: nothing. room: the resources of the
-    host."""
+    placed: its placement. failure: what the supervisor wrote; None: nothing. room: the resources of the host."""
+    code, cause = ended.code, ended.cause
     asked, entry.stop_cause = entry.stop_cause, ""
     if asked == "cancel":
         entry.apply(JobLifecycleEvent.CANCEL, "cancelled")
@@ -84,7 +102,7 @@ def broken_off(
         is_saved = code == ExitCode.STOPPED_RESUMABLE
         return (NoteEvent(JobStopped(entry.job, str(entry.request.run_dir), is_saved, "" if is_saved else cause)),)
     if code is None:
-        return _not_started(entry, cause, now_s)
+        return _not_started(entry, ended, now_s)
     entry.not_started = 0
     if failure is not None and is_gpu_oom(failure) and placed.mode.is_gpu:
         return _out_of_gpu_memory(entry, placed, _words(failure, cause), room)
@@ -143,37 +161,55 @@ def _out_of_gpu_memory(entry: JobEntry, placed: PlacedJob, words: str, room: Hos
     return _requeue(entry, f"ran out of GPU memory ({words}); it starts once more, alone")
 
 
-def _not_started(entry: JobEntry, cause: str, now_s: float) -> tuple[Effect, ...]:
+def _not_started(entry: JobEntry, ended: Ended, now_s: float) -> tuple[Effect, ...]:
     """Requeues a job whose supervisor could not be forked, or fails it after MOST_NOT_STARTED retries. The cause is the
     host and may pass, so this does not count as a start of the job."""
     entry.starts = max(0, entry.starts - 1)
     entry.started_s = entry.started_s if entry.starts else None
     entry.not_started += 1
     if entry.not_started > MOST_NOT_STARTED:
-        return _failed(entry, _never_started("its supervisor", cause))
+        return _failed(entry, _never_started(entry, "its supervisor", ended))
     entry.not_before_s = now_s + REST_S
-    return _requeue(entry, _tried_again(entry, "its supervisor", cause))
+    return _requeue(entry, _tried_again(entry, "its supervisor", ended))
 
 
-def not_examined(entry: JobEntry, cause: str) -> tuple[Effect, ...]:
+def not_examined(entry: JobEntry, ended: Ended) -> tuple[Effect, ...]:
     """Keeps a job waiting whose examination could not be forked, or fails it after MOST_NOT_STARTED retries."""
     entry.not_started += 1
     if entry.not_started > MOST_NOT_STARTED:
-        return _failed(entry, _never_started("its examination", cause))
-    entry.why = _tried_again(entry, "its examination", cause)
+        return _failed(entry, _never_started(entry, "its examination", ended))
+    entry.why = _tried_again(entry, "its examination", ended)
     entry.ended_s = None
     return (NoteEvent(JobRequeued(entry.job, entry.why)),)
 
 
-def _tried_again(entry: JobEntry, what: str, cause: str) -> str:
-    return (
-        f"{what} could not be started ({cause}); the dispatcher tries again ({entry.not_started} of {MOST_NOT_STARTED})"
-    )
+def _tried_again(entry: JobEntry, what: str, ended: Ended) -> str:
+    tries = f"{entry.not_started} of {MOST_NOT_STARTED}"
+    return f"{what} could not be started ({ended.cause}); the dispatcher tries again ({tries})"
 
 
-def _never_started(what: str, cause: str) -> str:
-    hint = "check the limit on processes (ulimit -u) and the free memory, then submit the job again"
-    return f"{what} could not be started {MOST_NOT_STARTED + 1} times: {cause} -> {hint}"
+def _never_started(entry: JobEntry, what: str, ended: Ended) -> str:
+    times, hint = MOST_NOT_STARTED + 1, start_hint(ended.number, entry.request.folder)
+    hint = hint or "check the limit on processes (ulimit -u) and the free memory"
+    return f"{what} could not be started {times} times: {ended.cause} -> {hint}, then submit the job again"
+
+
+def start_hint(number: int, folder: str) -> str:
+    """What to do about the error of the operating system because of which a process of a job could not be started, or
+    its log not be opened; "": nothing is known. number: its errno. folder: of the job."""
+    match number:
+        case errno.ENOSPC | errno.EDQUOT:
+            return f"the disk or the quota of {folder} is full: free some space there"
+        case errno.EMFILE:
+            return "raise the limit on open files of a process (ulimit -n)"
+        case errno.ENFILE:
+            return "raise the limit on open files of all processes (sysctl fs.file-max), or end some processes"
+        case errno.EAGAIN:
+            return "raise the limit on processes (ulimit -u, or pids.max of the cgroup), or end some processes"
+        case errno.ENOMEM:
+            return "free some memory"
+        case _:
+            return ""
 
 
 def _requeue(entry: JobEntry, why: str) -> tuple[Effect, ...]:
@@ -211,3 +247,9 @@ def at_memory_limit(code: int | None, failure: JobFailure | None, oom_kills: int
         return failure
     text = f"the kernel killed {oom_kills} of its processes at its memory limit"
     return JobFailure(MemoryBudgetError.__name__, text)
+
+
+def ended_before(entries: Iterable[JobEntry], most: int, busy: Collection[str]) -> tuple[str, ...]:
+    """The jobs that have ended for good, without the `most` that ended last and without the `busy` ones."""
+    over = sorted((entry for entry in entries if entry.is_over), key=lambda entry: entry.ended_s or 0.0)
+    return tuple(entry.job for entry in over[: max(0, len(over) - most)] if entry.job not in busy)

@@ -105,7 +105,7 @@ class InputCapacity:
         window = tuple(one for found in covering for one in found)
         if sum(one.workers for one in window if self._is_blocked(one)) < 2 or not self._is_of_one_set(window):
             return
-        if moment_s < self.window_s + STEP_S:
+        if self.windows and moment_s < self.window_s + STEP_S:  # none: they were forgotten since
             self.windows.pop()  # now one more job may be known at the same moment
         else:
             self.window_s = moment_s

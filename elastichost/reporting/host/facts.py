@@ -99,7 +99,8 @@ class Together(msgspec.Struct, frozen=True):
 
 class HostSummary(msgspec.Struct, frozen=True, kw_only=True):
     """The host as a whole. memory_bytes: limit of all jobs together. busy_cores: mean number of cores in use over the
-    time in which a job ran. most_together: the largest number of jobs at one time."""
+    time in which a job ran. most_together: the largest number of jobs at one time. states: number of jobs by state.
+    left_out: number of these that the report does not list: they ended earlier than those that the dispatcher keeps."""
 
     directory: str
     state: str
@@ -111,6 +112,7 @@ class HostSummary(msgspec.Struct, frozen=True, kw_only=True):
     gpus: int = 0
     memory_bytes: int = 0
     states: dict[str, int] = {}
+    left_out: int = 0
     samples_trained: int = 0
     samples_per_s: float | None = None
     busy_cores: float | None = None

@@ -25,7 +25,7 @@ def host_page_of(report: HostReport) -> str:
     speeds = " ".join(speed_sentences(report))
     sections = (
         PageSection("time", "Jobs over time", rendered("host/time.html", bars=job_bars(report), shown=_shown(report))),
-        PageSection("jobs", "Jobs", rendered("host/jobs.html", jobs=report.jobs)),
+        PageSection("jobs", "Jobs", rendered("host/jobs.html", jobs=report.jobs, left_out=report.summary.left_out)),
         PageSection("cores", "Cores", _measured(core_chart(report))),
         PageSection("memory", "Memory", _measured(host_memory_chart(report), memory)),
         PageSection("speeds", "Speeds beside other jobs", _measured(together_chart(report), speeds, NO_SPEEDS)),

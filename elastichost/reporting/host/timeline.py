@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from elastichost.human_readable import duration_words
 from elastichost.reporting.run.measurements import rows_of
 from elastichost.runs.metrics_file import connect_to_read
 
@@ -73,7 +74,8 @@ class StateSpan(msgspec.Struct, frozen=True, array_like=True):
 
 
 class TimelineRows(msgspec.Struct, frozen=True):
-    """The rows of one dispatcher. step_s: length of a step. problem: why rows are missing, "" if none are."""
+    """The rows of one dispatcher. step_s: length of a step. problem: why all or the oldest ones are missing; "": none
+    are."""
 
     step_s: float = LEAST_STEP_S
     steps: tuple[JobStep, ...] = ()
@@ -100,4 +102,12 @@ def _read(connection: sqlite3.Connection, points: int) -> TimelineRows:
     step_s = max(float(ends) / points, LEAST_STEP_S)
     given = {"first": first, "step_s": step_s, "gap_s": GAP_S}
     steps = rows_of(connection, _STEPS, given, JobStep)
-    return TimelineRows(step_s, steps, rows_of(connection, _STATES, given, StateSpan))
+    return TimelineRows(step_s, steps, rows_of(connection, _STATES, given, StateSpan), _cut_off(connection, first))
+
+
+def _cut_off(connection: sqlite3.Connection, first: int) -> str:
+    """Why the oldest rows of the last dispatcher are missing; "": none are. first: its oldest rowid."""
+    oldest, at_s = connection.execute("SELECT rowid, elapsed_s FROM job ORDER BY rowid LIMIT 1").fetchone()
+    if oldest == 1 or oldest != first:
+        return ""
+    return f"the dispatcher keeps its newest rows only, so {WHAT} in the first {duration_words(at_s)}"

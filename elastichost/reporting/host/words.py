@@ -40,7 +40,8 @@ def _state_words(host: HostSummary) -> str:
 def _work_words(host: HostSummary) -> Iterator[str]:
     if host.samples_trained:
         rate = f", {rate_words(host.samples_per_s)} together" if host.samples_per_s else ""
-        yield f"The jobs trained {count_words(host.samples_trained)} samples{rate}."
+        jobs = "The listed jobs" if host.left_out else "The jobs"
+        yield f"{jobs} trained {count_words(host.samples_trained)} samples{rate}."
     if host.most_together:
         cores = f" and kept {host.busy_cores:.1f} of {plural(host.cores, 'core')} busy" if host.busy_cores else ""
         yield f"At most {plural(host.most_together, 'job')} ran at once{cores}."

@@ -22,6 +22,7 @@ from elastichost.checkpoint.format import (
     retain,
 )
 from elastichost.checkpoint.mirror import Mirror
+from elastichost.clock.backoff import backoff_s
 from elastichost.errors import CheckpointError, CheckpointSpaceError, ProtocolError
 from elastichost.host.cpu_features import present_cpu
 from elastichost.plan import ProcessId
@@ -43,7 +44,6 @@ from elastichost.supervisor.controllers.evaluations import EvaluationController
 from elastichost.supervisor.controllers.leases import LeaseController
 from elastichost.supervisor.controllers.replication import HostMirror, mirror_of
 from elastichost.supervisor.controllers.shard_map import ShardMapController
-from elastichost.supervisor.core.backoff import doubled_s
 from elastichost.supervisor.core.checkpoint_cut import (
     Abandon,
     Commit,
@@ -339,7 +339,7 @@ class CheckpointController:
         waits = isinstance(error, CheckpointSpaceError) and not (is_final and self._is_stopping())
         if not waits and (is_final or (good is None and self._failed_in_a_row >= MAX_FAILED_IN_A_ROW)):
             raise error
-        wait_s = doubled_s(RETRY_S, MAX_RETRY_S, self._failed_in_a_row)
+        wait_s = backoff_s(self._failed_in_a_row, RETRY_S, MAX_RETRY_S)
         self._run.note(
             CheckpointFailed(str(error), self._failed_in_a_row, good.name if good is not None else "", wait_s),
             self._cause,

@@ -36,23 +36,28 @@ __all__ = ["HostWatermarks", "LeaseController", "miscount"]
 
 
 class HostWatermarks:
-    """The in-place watermarks of all hosts of a run. Hosts may join and be lost meanwhile. Those of this host are
-    mapped at once: somebody may remove the arena's files, and a run that is being saved still counts by them. Raises
-    ArenaError when they cannot be mapped."""
+    """The in-place watermarks of all hosts of a run. Hosts may join and be lost meanwhile. They are mapped at once:
+    somebody may remove the arena's files, and a run that is being saved still counts by them. Raises ArenaError when
+    those of host 0 cannot be mapped."""
 
     def __init__(self, run: RunContext) -> None:
         self._run = run
         self._known = {run.arena: Watermarks(run.arena)}
+        self._find()
 
     def begun(self, worker: int, incarnation: int) -> int:
         """The batch for which this incarnation changed rows in place last; 0: none, or its host's file is gone. The
         incarnation ran on one host only, so the other hosts have no entry for it."""
+        self._find()
+        return max(marks.begun(worker, incarnation) for marks in self._known.values())
+
+    def _find(self) -> None:
+        """Maps the watermarks of hosts that are new."""
         run = self._run
         for directory in (path for host, path in run.other_arenas.items() if run.uses(host)):
             if directory not in self._known:
                 with contextlib.suppress(ArenaError):  # torn batches are counted by it, and nothing else
                     self._known[directory] = Watermarks(directory)
-        return max(marks.begun(worker, incarnation) for marks in self._known.values())
 
 
 class LeaseController:
@@ -235,6 +240,13 @@ class LeaseController:
         up; or it owned no bucket, because its start failed or its host is lost."""
         for message in [SettledMsg(worker, incarnation) for worker, incarnation in self._settling]:
             self.rows_settled(server, message)
+
+    def host_lost(self, host: int) -> None:
+        """A machine is lost, with what its PS had staged. One of them may have ended before it, while it owned buckets:
+        no further event tells of its end."""
+        for record in self._run.fleet:
+            if record.process.role == "server" and record.spec.host == host:
+                self.server_gone(record.process)
 
     def _settled(self, process: ProcessId, settlement: Settlement) -> None:
         self._run.note(

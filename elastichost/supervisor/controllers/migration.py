@@ -6,11 +6,12 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator
 
+from elastichost.clock.backoff import backoff_s
 from elastichost.plan import ProcessId
 from elastichost.runs.events import BucketsMoved, MoveAborted
 from elastichost.sharding import NOBODY, ShardMap
 from elastichost.supervisor.context import RunContext
-from elastichost.supervisor.core.backoff import Retries, doubled_s, failed, may_try, succeeded, waits_s
+from elastichost.supervisor.core.backoff import Retries, failed, may_try, succeeded, waits_s
 from elastichost.supervisor.core.lifecycle import State
 from elastichost.supervisor.core.migration import (
     CallBack,
@@ -241,7 +242,7 @@ class MigrationController:
         now_s, self._full_host = self._run.now_s(), full_host
         if full_host is None:
             self._given_up += 1
-            wait_s = doubled_s(RETRY_S, MOST_RETRY_S, self._given_up)
+            wait_s = backoff_s(self._given_up, RETRY_S, MOST_RETRY_S)
             self._not_before_s = now_s + wait_s
         else:
             self.full_s = now_s

@@ -11,6 +11,7 @@ from elastichost.plan import ProcessId, ProcessSpec
 from elastichost.resources import GpuDevice
 from elastichost.runs.events import (
     ForkServerLost,
+    LogNotKept,
     ProcessDraining,
     ProcessEnded,
     ProcessKilling,
@@ -41,7 +42,15 @@ from elastichost.supervisor.core.reconciler import (
     error_of,
     reconcile,
 )
-from elastichost.supervisor.launch.events import AgentLost, Exited, ForkServerExited, LaunchEvent, Started, StartFailed
+from elastichost.supervisor.launch.events import (
+    AgentLost,
+    Exited,
+    ForkServerExited,
+    LaunchEvent,
+    LogNotOpened,
+    Started,
+    StartFailed,
+)
 from elastichost.supervisor.startup.process_start import request_process
 from elastichost.tuner.placement.readers import with_readers
 from elastichost.wire import control as wire_control
@@ -97,6 +106,10 @@ class ProcessController:
                 self._started(process, pid)
             case StartFailed(process=process, reason=reason):
                 self._start_failed(process, reason)
+            case LogNotOpened(process=process):
+                record = self._run.fleet.find(process)
+                cause = record.cause if record is not None else None
+                self._run.note(LogNotKept(process, f"{event.log}: {event.error}"), cause)
             case Exited():
                 self._exited(event)
             case ForkServerExited(reason=reason):
@@ -262,10 +275,7 @@ class ProcessController:
             record.cause = exit_cause(ProcessId(spec.role, spec.index, action.incarnation - 1))
         run.restarts += action.is_restart
         run.note(ProcessStarting(process, action.reason, spec.cores), record.cause)
-        try:
-            request_process(run, record, self._issue(record), self._gpus)
-        except OSError as error:
-            self._start_failed(process, f"it could not be requested: {error}")
+        request_process(run, record, self._issue(record), self._gpus)
 
     def _repin(self, process: ProcessId, spec: ProcessSpec) -> None:
         record = self._run.fleet.find(process)

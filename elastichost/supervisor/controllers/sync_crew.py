@@ -14,7 +14,16 @@ from collections.abc import Callable, Iterable, Mapping
 from elastichost.arena.dense.store import DenseStore
 from elastichost.arena.watermarks import Watermarks
 from elastichost.errors import ProtocolError
-from elastichost.micro_batches import CREW, CREW_INCARNATION, assign, key_of, micro_range, step_of, steps_of
+from elastichost.micro_batches import (
+    CREW,
+    CREW_INCARNATION,
+    assign,
+    key_of,
+    micro_range,
+    step_of,
+    steps_of,
+    with_usual,
+)
 from elastichost.plan import ProcessId
 from elastichost.runs.events import MicroBatchesAssigned, PositionsLeftOut
 from elastichost.runs.facts import Quarantined
@@ -159,8 +168,9 @@ class CrewLeaseController(LeaseController):
             return
         self._reassign_at_s = now_s + REASSIGN_EVERY_S
         speeds = {index: self._speed(process) for index, process in self._members.items()}
-        if len(speeds) < 2 or not all(speeds.values()):
+        if len(speeds) < 2 or not all(speeds.get(index) for index in self._crew.workers):
             return
+        speeds = with_usual(speeds)  # members without a share are not measured
         better = assign(speeds, self._micros)
         present_s, better_s = (
             max(workers.count(index) / speed for index, speed in speeds.items())

@@ -11,13 +11,14 @@ from collections.abc import Mapping
 
 import msgspec
 
+from elastichost.clock.backoff import backoff_s
+
 __all__ = [
     "FIRST_S",
     "FREED_BYTES",
     "MOST_S",
     "Failed",
     "Retries",
-    "doubled_s",
     "failed",
     "may_try",
     "succeeded",
@@ -25,7 +26,6 @@ __all__ = [
 ]
 
 FIRST_S, MOST_S = 30.0, 600.0
-MOST_DOUBLINGS = 64  # a run may fail for days: 2.0 ** 1024 is no float, and raises OverflowError
 FREED_BYTES = 32 << 20  # more free memory than at the failure: enough to try again before the wait is over
 
 
@@ -44,17 +44,11 @@ class Retries(msgspec.Struct, frozen=True):
     known: Mapping[str, Failed] = {}
 
 
-def doubled_s(first_s: float, most_s: float, times: int) -> float:
-    """The wait in seconds after `times` failures in a row, at least 1: `first_s`, doubled with each further failure, at
-    most `most_s`."""
-    return min(most_s, first_s * 2.0 ** min(times - 1, MOST_DOUBLINGS))
-
-
 def failed(retries: Retries, what: str, now_s: float, left_bytes: int | None = None) -> tuple[Retries, bool]:
     """Records a failure. Returns the new state, and True for the first failure since the last success."""
     before = retries.known.get(what)
     times = 1 if before is None else before.times + 1
-    found = Failed(times, now_s + doubled_s(FIRST_S, MOST_S, times), left_bytes)
+    found = Failed(times, now_s + backoff_s(times, FIRST_S, MOST_S), left_bytes)
     return Retries({**retries.known, what: found}), before is None
 
 

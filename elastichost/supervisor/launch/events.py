@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from elastichost.plan import ProcessId
 
-__all__ = ["AgentLost", "Exited", "ForkServerExited", "LaunchEvent", "StartFailed", "Started"]
+__all__ = ["AgentLost", "Exited", "ForkServerExited", "LaunchEvent", "LogNotOpened", "StartFailed", "Started"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,10 +21,22 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class StartFailed:
-    """A requested process could not be started."""
+    """A requested process could not be started. number: errno of the error; 0: it was none of the operating system."""
 
     process: ProcessId
     reason: str
+    number: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LogNotOpened:
+    """The log of a requested process could not be opened, so the process starts without it: what it prints is lost.
+    log: path of the log. error: why. number: its errno."""
+
+    process: ProcessId
+    log: str
+    error: str
+    number: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,4 +76,4 @@ class AgentLost:
     reason: str
 
 
-LaunchEvent = Started | StartFailed | Exited | ForkServerExited | AgentLost
+LaunchEvent = Started | StartFailed | LogNotOpened | Exited | ForkServerExited | AgentLost

@@ -118,7 +118,7 @@ class ForkServer:
         try:
             pid, gate = self._fork_twice(request, descriptors[0])
         except OSError as error:
-            self._send(SpawnRefusedMsg(request.request, f"cannot fork: {error}"))
+            self._send(SpawnRefusedMsg(request.request, f"cannot fork: {error}", error.errno or 0))
             return
         with contextlib.suppress(ProcessLookupError):
             self._children[pid] = os.pidfd_open(pid)
@@ -142,22 +142,24 @@ class ForkServer:
             self._middle(request, log, gate_read, gate_write, told_write)
         os.close(gate_read)
         os.close(told_write)
-        said = os.read(told_read, 32)
+        said = int(os.read(told_read, 32) or 0)
         os.close(told_read)
         os.waitpid(middle, 0)
-        if not said:
+        if said <= 0:
             os.close(gate_write)
-            raise OSError("the second fork failed")
-        return int(said), gate_write
+            raise OSError(-said, os.strerror(-said)) if said else OSError("the intermediate process has ended")
+        return said, gate_write
 
     def _middle(self, request: SpawnMsg, log: int, gate_read: int, gate_write: int, told_write: int) -> None:
-        """The intermediate process: forks the child, reports its pid and exits. Never returns."""
+        """The intermediate process: forks the child, reports its pid, or minus an errno, and exits. Never returns."""
         try:
             child = os.fork()
             if child == 0:
                 os.close(gate_write)
                 run_child(ChildStart(request, log, gate_read, self._supervisor_pid))
             os.write(told_write, str(child).encode())
+        except OSError as error:
+            os.write(told_write, str(-(error.errno or 0)).encode())
         finally:
             os._exit(0)
 

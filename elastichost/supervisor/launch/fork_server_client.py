@@ -24,7 +24,14 @@ import msgspec
 from elastichost.errors import PreflightError
 from elastichost.host.prctl import set_child_subreaper
 from elastichost.plan import ProcessId
-from elastichost.supervisor.launch.events import Exited, ForkServerExited, LaunchEvent, Started, StartFailed
+from elastichost.supervisor.launch.events import (
+    Exited,
+    ForkServerExited,
+    LaunchEvent,
+    LogNotOpened,
+    Started,
+    StartFailed,
+)
 from elastichost.supervisor.launch.launcher import SpawnRequest
 from elastichost.supervisor.launch.messages import (
     MAX_PACKET_BYTES,
@@ -134,7 +141,11 @@ class LocalLauncher:
             request.cores,
             dict(request.environment),
         )
-        descriptor = os.open(request.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+        try:
+            descriptor = self._open_log(request)
+        except OSError as error:
+            self._pending.append(StartFailed(request.process, f"no file can be opened: {error}", error.errno or 0))
+            return
         try:
             if self._send(message, (descriptor,)):
                 if not self._requests:
@@ -144,6 +155,20 @@ class LocalLauncher:
                 self._pending.append(StartFailed(request.process, "the fork server has ended"))
         finally:
             os.close(descriptor)
+
+    def _open_log(self, request: SpawnRequest) -> int:
+        """A descriptor of the log of a process. A process is needed more than its log: if that cannot be opened, the
+        descriptor is that of /dev/null, and an event tells why. Raises OSError when this process can open no file."""
+        try:
+            return _opened(request.log)
+        except OSError as error:
+            problem = LogNotOpened(request.process, str(request.log), error.strerror or str(error), error.errno or 0)
+        with contextlib.suppress(OSError):  # the folder may be gone
+            request.log.parent.mkdir(mode=0o700, exist_ok=True)
+            return _opened(request.log)
+        descriptor = os.open(os.devnull, os.O_WRONLY)
+        self._pending.append(problem)
+        return descriptor
 
     def kill(self, process: ProcessId, number: int = signal.SIGKILL) -> None:
         """Sends a signal to a process; SIGKILL is also sent to all that it started. Does nothing once it has ended."""
@@ -194,7 +219,7 @@ class LocalLauncher:
                 self._children[reply.pid] = _Child(process, os.pidfd_open(reply.pid))
                 self._pending.append(Started(process, reply.pid))
             case SpawnRefusedMsg():
-                self._pending.append(StartFailed(self._requests.pop(reply.request), reply.error))
+                self._pending.append(StartFailed(self._requests.pop(reply.request), reply.error, reply.number))
 
     def _lost(self) -> None:
         """Handles a fork server that has ended or does not answer: its open requests fail, and another is started.
@@ -309,6 +334,10 @@ class LocalLauncher:
         while self._children and (left_s := deadline_s - time.monotonic()) > 0:
             wait_readable([child.pidfd for child in self._children.values()], left_s)
             self._reap()
+
+
+def _opened(log: Path) -> int:
+    return os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
 
 
 def _signal(pid: int, pidfd: int, number: int) -> None:

@@ -80,7 +80,8 @@ class Launcher(Protocol):
         ...
 
     def spawn(self, request: SpawnRequest) -> None:
-        """Requests a process. `events` later gives Started or StartFailed."""
+        """Requests a process. `events` later gives Started or StartFailed; LogNotOpened before, if its log cannot be
+        opened. Raises no OSError."""
         ...
 
     def kill(self, process: ProcessId, number: int = signal.SIGKILL) -> None:

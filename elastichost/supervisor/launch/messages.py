@@ -71,10 +71,11 @@ class SpawnedMsg(_Packet, frozen=True):
 
 
 class SpawnRefusedMsg(_Packet, frozen=True):
-    """The process could not be forked."""
+    """The process could not be forked. number: errno of the error; 0: it was none of the operating system."""
 
     request: int
     error: str
+    number: int = 0
 
 
 ForkRequest = PrepareMsg | CleanMsg | SpawnMsg

@@ -227,6 +227,7 @@ class TrainingPhase:
         else:
             self.changes.apply(plan, run.now_s())
         self.components.losses.lose(event)
+        self.components.leases.host_lost(event.host)
         self._open_tuner_anew()
 
     def _give_up_gpus(self, fallen: frozenset[int]) -> None:

@@ -44,7 +44,14 @@ from elastichost.host.process_meter import ProcessMeter, anonymous_bytes
 from elastichost.host.procfs import kernel_state
 from elastichost.plan import ProcessId
 from elastichost.runs.directory import package_versions
-from elastichost.supervisor.launch.events import Exited, ForkServerExited, LaunchEvent, Started, StartFailed
+from elastichost.supervisor.launch.events import (
+    Exited,
+    ForkServerExited,
+    LaunchEvent,
+    LogNotOpened,
+    Started,
+    StartFailed,
+)
 from elastichost.supervisor.launch.fork_server_client import LocalLauncher
 from elastichost.supervisor.launch.launcher import SpawnRequest
 from elastichost.supervisor.launch.messages import PreparedMsg
@@ -275,6 +282,8 @@ class Agent:
                 self._pipe.send(said.ProcessStartedMsg(process, pid))
             case StartFailed(process=process, reason=reason):
                 self._pipe.send(said.ProcessRefusedMsg(process, reason))
+            case LogNotOpened(process=process):
+                self._pipe.send(said.LogRefusedMsg(process, event.log, event.error))
             case Exited(process=process):
                 self._tell_log(process)
                 self._tell_words(time.monotonic(), at_once=True)  # before the end: the supervisor reads them after it

@@ -26,6 +26,7 @@ __all__ = [
     "LibrariesReadyMsg",
     "ListenMsg",
     "ListeningMsg",
+    "LogRefusedMsg",
     "LogTextMsg",
     "MakeArenaMsg",
     "MeasuredMsg",
@@ -268,6 +269,14 @@ class ProcessEndedMsg(_Said, frozen=True):
     cpu_s: float
 
 
+class LogRefusedMsg(_Said, frozen=True):
+    """As `launch.events.LogNotOpened`. Sent before the ProcessStartedMsg."""
+
+    process: ProcessId
+    log: str
+    error: str
+
+
 class LogTextMsg(_Said, frozen=True):
     """The end of the log of a process, at most 64 KiB. Sent before its ProcessEndedMsg."""
 
@@ -412,6 +421,7 @@ AgentWord = (
     | ProcessStartedMsg
     | ProcessRefusedMsg
     | ProcessEndedMsg
+    | LogRefusedMsg
     | LogTextMsg
     | MeasuredMsg
     | WordsChangedMsg

@@ -14,7 +14,15 @@ from elastichost.arena.layout import ArenaLayout
 from elastichost.config.hosts import HostSection
 from elastichost.errors import ArenaError, ArenaFullError, ElastichostError, PreflightError, ProtocolError
 from elastichost.plan import ProcessId
-from elastichost.supervisor.launch.events import AgentLost, Exited, ForkServerExited, LaunchEvent, Started, StartFailed
+from elastichost.supervisor.launch.events import (
+    AgentLost,
+    Exited,
+    ForkServerExited,
+    LaunchEvent,
+    LogNotOpened,
+    Started,
+    StartFailed,
+)
 from elastichost.supervisor.launch.launcher import SpawnRequest
 from elastichost.supervisor.launch.messages import PreparedMsg
 from elastichost.supervisor.launch.poll import wait_readable
@@ -267,6 +275,8 @@ class RemoteLauncher:
             case said.ProcessEndedMsg(process=process):
                 self._live.pop(process, None)
                 self._pending.append(Exited(process, word.pid, word.code, word.cpu_s))
+            case said.LogRefusedMsg(process=process, log=log, error=error):
+                self._pending.append(LogNotOpened(process, f"{log} on host {self.host.shown}", error))
             case said.LogTextMsg(process=process, text=text):
                 self._write_log(process, text)
             case said.MeasuredMsg():

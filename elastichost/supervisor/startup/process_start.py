@@ -1,20 +1,12 @@
-"""Requests a process from the launcher of its host, with its arguments, its environment and its log.
-
-A process is needed more than its log: one whose log cannot be opened starts without it.
-"""
+"""Requests a process from the launcher of its host, with its arguments, its environment and its log."""
 
 from __future__ import annotations
 
-import contextlib
-import os
 from collections.abc import Sequence
-from dataclasses import replace
-from pathlib import Path
 
 import msgspec
 
 from elastichost.resources import GpuDevice
-from elastichost.runs.events import LogNotKept
 from elastichost.supervisor.context import RunContext
 from elastichost.supervisor.core.core_assignment import gpu_environment
 from elastichost.supervisor.core.fleet import ProcessRecord
@@ -26,30 +18,19 @@ __all__ = ["request_process"]
 
 
 def request_process(run: RunContext, record: ProcessRecord, keys: KeyPair | None, gpus: Sequence[GpuDevice]) -> None:
-    """Requests the process of a record. keys: those of the process, None without other machines. gpus: of the job.
-
-    Raises OSError when this process can open no file at all, so that nothing was requested."""
+    """Requests the process of a record. keys: those of the process, None without other machines. gpus: of the job."""
     spec = record.spec
-    request = SpawnRequest(
-        record.process,
-        run.entries.of(spec.role),
-        _arguments(run, record, keys),
-        run.directory.log_of(record.process),
-        host=spec.host,
-        cores=() if run.job.emulate.enabled else spec.cores,  # an emulated process only simulates its cores
-        environment=gpu_environment(spec, gpus),
+    run.launcher.spawn(
+        SpawnRequest(
+            record.process,
+            run.entries.of(spec.role),
+            _arguments(run, record, keys),
+            run.directory.log_of(record.process),
+            host=spec.host,
+            cores=() if run.job.emulate.enabled else spec.cores,  # an emulated process only simulates its cores
+            environment=gpu_environment(spec, gpus),
+        )
     )
-    try:
-        run.launcher.spawn(request)
-        return
-    except OSError as error:
-        problem = str(error)
-    with contextlib.suppress(OSError):  # the folder may be gone
-        request.log.parent.mkdir(mode=0o700, exist_ok=True)
-        run.launcher.spawn(request)
-        return
-    run.launcher.spawn(replace(request, log=Path(os.devnull)))
-    run.note(LogNotKept(record.process, problem), record.cause)
 
 
 def _arguments(run: RunContext, record: ProcessRecord, keys: KeyPair | None) -> bytes:

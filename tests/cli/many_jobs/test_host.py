@@ -285,6 +285,12 @@ def test_the_exit_code_of_a_batch(states: tuple[JobState, ...], code: int) -> No
     assert exit_code_of(HostStatus(directory="", pid=1, commands="", policy="fifo", jobs=jobs)) == code
 
 
+def test_a_failed_job_that_the_status_leaves_out_is_in_the_exit_code() -> None:
+    status = HostStatus(directory="", pid=1, commands="", policy="fifo", left_out={"done": 9})
+    assert exit_code_of(status) == 0
+    assert exit_code_of(msgspec.structs.replace(status, left_out={"done": 9, "failed": 1})) == 1
+
+
 def test_a_resumed_batch_keeps_its_options_unless_the_user_changes_them(host_dir: Path) -> None:
     from elastichost.cli.many_jobs.batch import host_parts, resumed_parts
 

@@ -107,6 +107,16 @@ def test_running_jobs_come_first_and_a_live_table_has_a_row_limit() -> None:
     assert "and 11 more" in picture and picture.splitlines()[-1].startswith("ads: there was room")
 
 
+def test_ended_jobs_that_the_status_leaves_out_are_counted() -> None:
+    ended = msgspec.structs.replace(RUNNING, job="b", state="done")
+    host = msgspec.structs.replace(status(RUNNING, ended), left_out={"done": 40, "failed": 2})
+    line = host_line(host).plain
+    for word in ("1 running", "2 failed", "41 done"):
+        assert word in line
+    assert shown(job_table(host)).splitlines()[-1].strip() == "and 42 that ended earlier"
+    assert "ended earlier" not in shown(job_table(status(RUNNING, ended)))
+
+
 def test_plain_lines_are_rare_and_events_immediate() -> None:
     console = Console(file=io.StringIO(), width=200)
     with open_host_display(console, live=True) as display:  # not a terminal: lines

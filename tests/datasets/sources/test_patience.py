@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from elastichost.datasets.sources.patience import (
     TELL_EVERY_S,
     SourceHealth,
-    backoff_s,
     failed,
     is_given_up,
     received,
@@ -49,8 +48,3 @@ def test_a_source_that_gives_bytes_is_never_given_up() -> None:
     health, ended = received(health, 7.0)
     assert ended is not None and (ended.worst_s, ended.failures) == (7.0, 1)
     assert not is_given_up(health, 1000.0, 5.0)
-
-
-def test_waits_double_up_to_a_limit() -> None:
-    assert [backoff_s(tries) for tries in (1, 2, 3)] == [0.1, 0.2, 0.4]
-    assert backoff_s(10) == backoff_s(10_000) == 5.0

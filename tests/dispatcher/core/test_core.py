@@ -11,7 +11,7 @@ from elastichost.errors import ConfigError
 from elastichost.runs.events import JobDone, JobStopped
 from elastichost.runs.events.text import text_of
 from elastichost.tuner.colocation.settings import ColocationSettings
-from tests.dispatcher.jobs import INVENTORY, MB, Hosted, examined, hosted, look, request, running, seen
+from tests.dispatcher.jobs import INVENTORY, MB, Hosted, ended, examined, hosted, look, request, running, seen
 
 OUT_OF_MEMORY = JobFailure("MemoryBudgetError", "resources.memory allows 1 MB")
 CRASH = JobFailure("NonFiniteError", "the loss is nan")
@@ -63,7 +63,7 @@ def test_events_after_the_end_of_a_job_are_ignored() -> None:
     host = running("a")
     host.end("a", 0)
     before = host.job("a")
-    for late in (host.core.seen(seen("a"), 11.0), host.core.ended("a", 1, "exit code 1", None, 11.0)):
+    for late in (host.core.seen(seen("a"), 11.0), host.core.ended(ended("a", 1, "exit code 1"), None, 11.0)):
         assert late == ()
     assert host.job("a") == before
 
@@ -160,7 +160,7 @@ def test_the_charge_follows_the_memory_in_use_and_makes_others_wait() -> None:
 def test_a_job_that_cannot_be_examined_fails_with_its_typed_error() -> None:
     host = hosted()
     host.did(host.core.submit(request("a"), 0.0))
-    host.did(host.core.ended("a", 3, "exit code 3", JobFailure("DataError", "no such file"), 1.0))
+    host.did(host.core.ended(ended("a", 3, "exit code 3"), JobFailure("DataError", "no such file"), 1.0))
     assert (host.job("a").state, host.job("a").why) == ("failed", "DataError: no such file")
     assert host.tick(2.0) == []
 
@@ -378,3 +378,36 @@ def test_a_start_has_the_size_and_the_lent_resources() -> None:
     workers = host.job("b").workers
     assert spawns["b"].size == Size(workers, 1, 1)
     assert all(isinstance(one, StartJob) and one.lent.gpu is None for one in spawns.values())
+
+
+def test_the_oldest_ended_jobs_are_forgotten_and_counted() -> None:
+    host = running("a", "b", "c", "d", "e")
+    host.end("b", 0, 10.0)
+    host.end("c", 1, 11.0)
+    host.end("a", 0, 12.0)
+    host.end("d", 0, 13.0)
+    host.submit("waits", 50_000)
+    assert host.core.forget_ended(4, frozenset()) == ()
+    assert host.core.forget_ended(1, {"c"}) == ("b", "a"), "the newest stays, and one that may still have a process"
+    status = host.status()
+    assert [(job.job, job.state) for job in status.jobs] == [
+        ("c", "failed"),
+        ("d", "done"),
+        ("e", "running"),
+        ("waits", "waiting"),
+    ]
+    assert status.left_out == {"done": 2}
+    assert host.core.forget_ended(0, frozenset()) == ("c", "d")
+    assert host.status().left_out == {"done": 3, "failed": 1}
+    with pytest.raises(ConfigError, match="there is no job"):
+        host.cancel("c")
+
+
+def test_no_job_is_forgotten_that_the_next_dispatcher_continues() -> None:
+    host = running("a", "b")
+    host.submit("waits", 50_000)
+    host.did(host.core.stop(1.0))
+    host.end("a", 75, 2.0)
+    unfinished = list(host.core.unfinished())
+    assert host.core.forget_ended(0, frozenset()) == ()
+    assert list(host.core.unfinished()) == unfinished and len(unfinished) == 3

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import msgspec
 import pytest
 
@@ -44,6 +46,30 @@ def test_a_job_whose_process_can_never_be_forked_fails() -> None:
         host.end("a", None, 100.0 * number + 1, NO_FORK)
     assert host.job("a").state == "failed"
     assert host.job("a").why.startswith(f"its supervisor could not be started 4 times: {NO_FORK} -> ")
+
+
+@pytest.mark.parametrize(
+    ("number", "hint"),
+    [
+        (errno.ENOSPC, "the disk or the quota of /host/jobs/a is full: free some space there"),
+        (errno.EDQUOT, "the disk or the quota of /host/jobs/a is full: free some space there"),
+        (errno.EMFILE, "raise the limit on open files of a process (ulimit -n)"),
+        (errno.ENFILE, "raise the limit on open files of all processes (sysctl fs.file-max), or end some processes"),
+        (errno.EAGAIN, "raise the limit on processes (ulimit -u, or pids.max of the cgroup), or end some processes"),
+        (errno.ENOMEM, "free some memory"),
+        (0, "check the limit on processes (ulimit -u) and the free memory"),
+    ],
+)
+def test_the_hint_fits_the_error_of_the_operating_system(number: int, hint: str) -> None:
+    supervised, examined_only = hosted(), hosted()
+    supervised.submit("a")
+    examined_only.did(examined_only.core.submit(request("a"), 0.0))
+    for try_number in range(MOST_NOT_STARTED + 1):
+        supervised.tick(100.0 * try_number)
+        for host in (supervised, examined_only):
+            host.end("a", None, 100.0 * try_number + 1, "no", number=number)
+    for host in (supervised, examined_only):
+        assert host.job("a").why.endswith(f"could not be started 4 times: no -> {hint}, then submit the job again")
 
 
 @pytest.mark.parametrize(("how", "state"), [("cancel", "cancelled"), ("stop", "stopped")])

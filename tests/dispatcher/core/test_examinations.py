@@ -11,7 +11,7 @@ from elastichost.dispatcher.core.effects import ExamineJob
 from elastichost.dispatcher.core.examinations import Examinations
 from elastichost.dispatcher.core.shapes import shape_of, twin_of
 from elastichost.dispatcher.facts import JobFailure
-from tests.dispatcher.jobs import Hosted, examined, hosted, request
+from tests.dispatcher.jobs import Hosted, ended, examined, hosted, request
 
 JOB = (
     '[job]\nname = "{name}"\nseed = {seed}\n[model]\nbuild = "elastichost.models:dlrm"\n[data]\nformat = "synthetic"\n'
@@ -49,7 +49,7 @@ def test_after_a_failed_examination_the_next_job_of_the_shape_is_examined_itself
     host = hosted()
     for job in "abc":
         host.did(host.core.submit(request(job, shape="same"), 0.0))
-    host.did(host.core.ended("a", 3, "exit code 3", JobFailure("DataError", "no file of a"), 1.0))
+    host.did(host.core.ended(ended("a", 3, "exit code 3"), JobFailure("DataError", "no file of a"), 1.0))
     assert looked_at(host) == ["b"]
     host.cancel("b")
     assert looked_at(host) == ["c"], "the job whose result would hold for it was cancelled"
@@ -62,7 +62,7 @@ def test_no_examination_starts_when_the_dispatcher_stops() -> None:
     for number in range(9):
         host.did(host.core.submit(request(str(number)), 0.0))
     host.did(host.core.stop(1.0))
-    host.did(host.core.ended("0", -9, "signal 9", None, 1.1))
+    host.did(host.core.ended(ended("0", -9, "signal 9"), None, 1.1))
     assert looked_at(host) == []
     assert {job.state for job in host.status().jobs} == {"stopped"}
 
@@ -70,7 +70,7 @@ def test_no_examination_starts_when_the_dispatcher_stops() -> None:
 def test_an_examination_that_ends_without_a_result_is_a_failure() -> None:
     host = hosted()
     host.did(host.core.submit(request("a"), 0.0))
-    host.did(host.core.ended("a", 0, "exit code 0", None, 1.0))
+    host.did(host.core.ended(ended("a", 0, "exit code 0"), None, 1.0))
     assert host.job("a").state == "failed"
 
 

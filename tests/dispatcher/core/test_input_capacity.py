@@ -136,6 +136,20 @@ def test_no_window_counts_while_a_job_reads_of_which_nothing_is_known() -> None:
     assert not lonely.is_contested("a", 0.5) and lonely.is_contested("a", 0.5, others="b")
 
 
+def test_a_source_that_becomes_much_faster_is_measured_anew() -> None:
+    """What was known is forgotten between the readings of two jobs, which cover one moment."""
+    found = after(reading("a", 100, 2), reading("b", 100, 20))
+    for at_s in (40.0, 42.0, 44.0, 46.0, 48.0):
+        found.take(reading("a", 50, at_s), {"b"})
+        found.take(reading("b", 50, at_s), {"a"})
+    assert found.bytes_per_s() == pytest.approx(100 * MB)
+    for at_s in (50.0, 52.0, 54.0):
+        found.take(reading("a", 140, at_s), {"b"})
+        found.take(reading("b", 140, at_s), {"a"})
+    known = found.bytes_per_s()
+    assert known is None or known > 200 * MB
+
+
 def test_contested() -> None:
     found = after(reading("a", 10), reading("b", 1, wait_share=0.0))
     assert found.is_contested("b", 1.0) and not found.is_contested("a", 1.0)

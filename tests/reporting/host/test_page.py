@@ -73,6 +73,18 @@ def test_the_page_tells_what_the_tuner_of_a_running_job_proposes(tmp_path: Path)
     assert Seen(host_page_of(read(tmp_path))).text.count(f"there was room; {own}") == 1
 
 
+def test_the_page_tells_how_many_jobs_it_does_not_list(tmp_path: Path) -> None:
+    shown = job("ads", started_s=1.0, ended_s=3.0, samples_trained=10)
+    write_host(tmp_path, host(tmp_path, shown, left_out={"done": 40, "failed": 2}, elapsed_s=4.0))
+    text = Seen(host_page_of(read(tmp_path))).text
+    for told in (
+        "43 jobs: 41 done, 2 failed",
+        "The listed jobs trained 10 samples",
+        "42 jobs that ended earlier are not",
+    ):
+        assert told in text, told
+
+
 def test_a_host_without_a_job_has_a_page(tmp_path: Path) -> None:
     write_host(tmp_path, host(tmp_path, elapsed_s=4.0))
     seen = Seen(host_page_of(read(tmp_path)))

@@ -72,6 +72,21 @@ def test_a_ps_whose_start_failed_is_not_waited_for(host: int) -> None:
     assert len(stage.run.deaths) == (host == HERE), "the loss of a host does not count against the restart budget"
 
 
+def test_a_ps_that_ended_before_its_machine_was_lost_is_not_waited_for() -> None:
+    """It owned buckets, so its successor was to settle the lost worker; there is none now."""
+    stage = Stage()
+    here, there = stage.add("server", 0, State.RUNNING), stage.add("server", 2, State.RUNNING, LOST_HOST)
+    stage.leases.lost(stage.add("worker", 3, State.FAILED, LOST_HOST))
+    stage.leases.fenced(FencedMsg(3, 1, AppliedBatch(0, 0, 0, 0, 0)))
+    record = stage.fleet.find(there)
+    assert record is not None
+    record.state = State.FAILED
+    stage.leases.host_lost(LOST_HOST)
+    assert stage.leases.unsettled == 1, "the PS on this machine still has to answer"
+    stage.leases.rows_settled(here, SettledMsg(3, 1))
+    assert stage.leases.unsettled == 0
+
+
 def test_a_worker_whose_start_failed_holds_nothing() -> None:
     stage = Stage()
     stage.processes.launch_event(StartFailed(stage.add("worker", 0, State.REQUESTED), "no memory"))
@@ -81,14 +96,14 @@ def test_a_worker_whose_start_failed_holds_nothing() -> None:
 
 def test_watermarks_are_read_after_the_arenas_files_were_removed(tmp_path: Path) -> None:
     """Somebody removed them, and the run is being saved: the death of a worker meanwhile must not end it."""
-    here, there = tmp_path / "here", tmp_path / "there"
-    for directory in (here, there):
+    here, there, late = (tmp_path / name for name in ("here", "there", "late"))
+    for worker, directory in enumerate((here, there, late)):
         directory.mkdir()
         Watermarks.create(directory)
-    Watermarks(here).note_begun(0, 1, 7)
+        Watermarks(directory).note_begun(worker, 1, 7)
     run: Any = SimpleNamespace(arena=here, other_arenas={1: there}, uses=lambda host: True)
     known = HostWatermarks(run)
-    for directory in (here, there):
+    run.other_arenas[2] = late  # a machine that joins
+    for directory in (here, there, late):
         (directory / FILE_NAME).unlink()
-    assert known.begun(0, 1) == 7
-    assert known.begun(1, 1) == 0
+    assert [known.begun(worker, 1) for worker in (0, 1, 2)] == [7, 7, 0]

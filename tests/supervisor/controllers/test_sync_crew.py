@@ -187,6 +187,16 @@ def test_a_lost_member_is_unsettled_until_the_dense_owner_has_answered(stage: St
     assert stage.leases.unsettled == 0
 
 
+def test_a_slow_worker_is_relieved_though_others_have_no_share_and_so_no_speed(stage: Stage) -> None:
+    records = [stage.join("worker", index) for index in range(MICROS + 3)]
+    for index, record in enumerate(records[:MICROS]):
+        stage.beat(record, 20 if index == 1 else 100, 1.0)
+    stage.now_s += REASSIGN_EVERY_S
+    assert 1 in stage.to(0, CrewMsg)[-1].workers
+    stage.leases.serve()
+    assert 1 not in stage.to(0, CrewMsg)[-1].workers
+
+
 def test_a_slow_worker_gets_fewer_micro_batches_only_for_a_clear_gain(stage: Stage) -> None:
     fast, slow = stage.join("worker", 0), stage.join("worker", 1)
     stage.beat(fast, 300, 1.0)

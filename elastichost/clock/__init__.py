@@ -1,4 +1,8 @@
-"""The source of time. A core that decides takes `now_s` as an argument; only loops have a `Clock`."""
+"""The source of time. A core that decides takes `now_s` as an argument; only loops have a `Clock`.
+
+Modules:
+    backoff   the wait before something that failed is tried again
+"""
 
 from __future__ import annotations
 
