@@ -183,5 +183,5 @@ def read_status(run: Path) -> RunStatus:
         return msgspec.json.decode(path.read_bytes(), type=RunStatus)
     except FileNotFoundError:
         raise PreflightError(f"{path}: the run has not written its status yet", hint="try again in a second") from None
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise PreflightError(f"{path}: cannot be read: {error}") from error

@@ -26,6 +26,7 @@ __all__ = [
     "step_of",
     "step_range",
     "steps_of",
+    "with_usual",
 ]
 
 MAX_MICRO_BATCHES = 128
@@ -92,14 +93,19 @@ def steps_of(start: int, stop: int, batch_size: int) -> int:
     return batches_of(stop - start, batch_size)
 
 
+def with_usual(rates: Mapping[int, float]) -> dict[int, float]:
+    """The samples per second of each worker, with the mean of the others where it is 0, which means not known."""
+    known = [rate for rate in rates.values() if rate > 0]
+    usual = sum(known) / len(known) if known else 1.0
+    return {worker: rate if rate > 0 else usual for worker, rate in rates.items()}
+
+
 def assign(rates: Mapping[int, float], micros: int) -> tuple[int, ...]:
     """The index of the worker of each micro-batch, chosen so that the last one is finished as early as possible.
     `rates`: samples per second of each worker, 0 where not known. Empty without workers."""
     if not rates:
         return ()
-    known = [rate for rate in rates.values() if rate > 0]
-    usual = sum(known) / len(known) if known else 1.0
-    speed = {worker: rate if rate > 0 else usual for worker, rate in rates.items()}
+    speed = with_usual(rates)
     counts = dict.fromkeys(sorted(rates), 0)
     for _ in range(micros):
         counts[min(counts, key=lambda worker: ((counts[worker] + 1) / speed[worker], worker))] += 1

@@ -271,10 +271,10 @@ DECODER = msgspec.json.Decoder(JobRecord)
 
 
 def _decoded(data: bytes) -> JobRecord | None:
-    """The record; None when it was written by another version and does not fit."""
+    """The record; None when it was written by another version and does not fit, or is damaged."""
     try:
         return DECODER.decode(data)
-    except (msgspec.DecodeError, TypeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, TypeError):
         return None
 
 

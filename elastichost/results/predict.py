@@ -23,7 +23,7 @@ from elastichost.atomic_write import cause_words
 from elastichost.config.job import JobSpec
 from elastichost.datasets import open_reader
 from elastichost.datasets.api import DatasetDescription, Reader, SampleBatch
-from elastichost.datasets.files import PinnedFiles, absolute_name, base_name, named_file
+from elastichost.datasets.files import PinnedFiles, absolute_name, base_name, is_url, named_file
 from elastichost.datasets.sources.single_requests import BEFORE_RUN, RequestPolicy
 from elastichost.errors import ConfigError, DataError, ElastichostError, IdOutOfRangeError
 from elastichost.quality.binary import QualityReport, evaluate_labels, probabilities
@@ -79,6 +79,8 @@ def predict(
     trained = load_run_job(run_dir)
     stored = named_file(absolute_name(data_file), waiting=waiting)
     file = stored.path
+    if not is_url(file) and output.resolve() == Path(file).resolve():
+        raise ConfigError(f"{file}: the scores would replace the rows that they are of", hint="name another output")
     job = _scoring_job(trained, file)
     found = find_checkpoint(run_dir, job, checkpoint, best=best)
     only = PinnedFiles(test=(stored,))  # a name is no glob here

@@ -94,7 +94,7 @@ def read_records(path: Path) -> Iterator[Record]:
                         f"{path}, line {number}: not a record of this version: {error}",
                         hint="replay it with the version that wrote it (versions.json names it)",
                     ) from None
-                except msgspec.DecodeError:
+                except (msgspec.DecodeError, UnicodeDecodeError):
                     continue  # a crash cut the line short, and the next record follows on the same line
     except FileNotFoundError:
         raise PreflightError(

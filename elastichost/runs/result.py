@@ -182,5 +182,5 @@ def read_json(path: Path, kind: type[Read]) -> Read | None:
     """The content of a JSON file; None: it does not exist, or is damaged or incomplete."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=kind)
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return None

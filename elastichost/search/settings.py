@@ -78,7 +78,7 @@ def read_settings(directory: Path) -> tuple[SearchSettings, JobSpec]:
             f"{directory} is not the directory of a search: it has no {SETTINGS_FILE}",
             hint="name the directory that `elastichost search JOB` printed",
         ) from None
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise PreflightError(f"{path} cannot be read: {error}") from error
     return settings, load_job(directory / JOB_FILE, environ={})
 

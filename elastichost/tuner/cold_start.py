@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from elastichost.arena.layout import MAX_WORKERS
 from elastichost.human_readable import plural
 from elastichost.plan import Access, Plan
 from elastichost.resources import GpuDevice, Parallelism, bounds_of
@@ -40,7 +41,7 @@ def initial_plan(
     hosts; 0 for a host that must have no processes; (): all workers are on host 0.
     """
     devices = tuple(gpu.index for gpu in gpus)
-    worker_count = _clamp(workers, len(devices) or sum(capacity) or len(cores))
+    worker_count = _clamp(workers, min(MAX_WORKERS, len(devices) or sum(capacity) or len(cores)))
     server_count = _clamp(servers, 1)
     by_place: Access = "mixed" if hosts > 1 or access == "mixed" else "direct"
     chosen: Access = "served" if access == "served" else by_place

@@ -155,6 +155,8 @@ def test_sync_refuses_settings_with_which_bits_depend_on_the_order_of_workers(
         ("data.csv.types={item='integer'}", 'did you mean "int"?'),
         ("data.csv.decimal=,", 'data.csv: allowed: a decimal that differs from the delimiter: both are ","; set data.'),
         ("data.csv.delimiter=.", 'a decimal that differs from the delimiter: both are "."'),
+        ("data.csv.delimiter=\u00a7", "an ASCII character as delimiter"),
+        ("data.csv.delimiter='\"'", "no quote and no line end"),
         ("data.csv.decimal=;", 'allowed: "." or ","'),
         ("data.label=[]", "a column name, or a list of them"),
         ("data.weight=label", "column 'label' is already named in data.label"),

@@ -112,6 +112,17 @@ def test_types_of_csv_columns_are_inferred_without_loss(tmp_path: Path) -> None:
     assert pq.read_schema(destination).field("empty").type == pa.string()
 
 
+def test_missing_numbers_of_a_file_whose_fields_are_all_quoted(tmp_path: Path) -> None:
+    source, destination = tmp_path / "a.csv", tmp_path / "a.parquet"
+    source.write_text('"price","count","word"\n"1.5","","a"\n"","4",""\n')
+    convert(source, destination, format="csv")
+    assert pq.read_table(destination).to_pydict() == {
+        "price": [1.5, None],
+        "count": [None, 4],
+        "word": ["a", ""],
+    }
+
+
 def test_decimal_commas_become_numbers(tmp_path: Path) -> None:
     source, destination = tmp_path / "a.csv", tmp_path / "a.parquet"
     source.write_text("price;count;word\n1541,87;3;a,b\n-0,5;4;1,2,3\n")

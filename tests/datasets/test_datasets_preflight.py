@@ -139,6 +139,13 @@ def test_large_row_groups_are_a_warning(tmp_path: Path) -> None:
     assert "row groups of up to 262,145 rows" in warning
 
 
+def test_a_line_of_the_rows_that_are_held_back_is_named(tmp_path: Path) -> None:
+    lines = [f"{row % 2},1,{77 if row == 949 else 5}" for row in range(1000)]
+    (tmp_path / "a.csv").write_text("\n".join(["y,x,c", *lines]) + "\n")
+    data = f'train = ["a.csv"]\nformat = "csv"\ntest_fraction = 0.1\n{COLUMNS}csv = {{ types = {{ c = "int" }} }}\n'
+    assert "a.csv: line 951, column 'c': id 77 is outside table 'items'" in problems_of(tmp_path, data, table(10))
+
+
 def test_the_first_lines_of_text_are_checked(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("y,x,c\n0,1,5\n1,1,77\n")
     (tmp_path / "b.csv").write_text("y,x,c\n0,1,5\n1,1\n")

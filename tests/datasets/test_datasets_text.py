@@ -219,6 +219,19 @@ def test_quotes_delimiters_and_the_difference_of_null_and_empty(tmp_path: Path) 
     assert ids_of(batches, 1) == [[[hash_string('a;"b"')], [], [hash_string("")], [hash_string("NA")]]]
 
 
+def test_a_quoted_empty_field_of_a_number_is_missing(tmp_path: Path) -> None:
+    """As programs write it that quote all fields."""
+    path = tmp_path / "a.csv"
+    path.write_text('"y","x","c","w"\n"1","","7","1"\n"0","2","","3"\n')
+    found = settings(path, "csv", weight="w", null_fill=9.0, csv_types={"c": "int"})
+    (batch,) = all_batches(reader_of(found))
+    assert batch.dense[:, 0].tolist() == [9, 2]
+    assert batch.weights is not None and batch.weights.tolist() == [1, 3]
+    path.write_text(path.read_text().replace('""', ""))
+    (unquoted,) = all_batches(reader_of(found))
+    assert ids_of([batch], 1) == ids_of([unquoted], 1)
+
+
 def test_csv_header_problems(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("y,x,x,clik\n0,1,1,a\n")

@@ -202,14 +202,15 @@ def test_one_unreadable_record_does_not_hide_the_others(tmp_path: Path) -> None:
     path = tmp_path / "h"
     with History(path) as history:
         history.add(record(1))
-        for data in (b"{", b'{"features": 3}'):
+        damaged = msgspec.json.encode(record()).replace(b'":"', b'":"\xff', 1)
+        for data in (b"{", b'{"features": 3}', damaged):
             connection = sqlite3.connect(path)
             connection.execute("INSERT INTO records (family, ended_utc, record) VALUES ('x', '', ?)", (data,))
             connection.commit()
             connection.close()
         history.add(record(2))
         assert history.records() == (record(2), record(1))
-        assert history.unreadable == 2
+        assert history.unreadable == 3
 
 
 def test_records_of_a_later_version_with_more_fields_are_read() -> None:

@@ -43,6 +43,16 @@ def test_scores_rows_and_quality(run: Any, tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["scores.parquet"]
 
 
+def test_scores_do_not_replace_the_rows_that_they_are_of(run: Any, tmp_path: Path) -> None:
+    samples, link = run.directory / "samples.parquet", tmp_path / "link.parquet"
+    link.symlink_to(samples)
+    before = samples.read_bytes()
+    for output in (samples, link):
+        with pytest.raises(ConfigError, match="the scores would replace the rows"):
+            predict(run.directory, samples, output)
+    assert samples.read_bytes() == before
+
+
 def test_a_file_without_labels(run: Any, tmp_path: Path) -> None:
     data = tmp_path / "new [1].parquet"  # as a glob, this name would not match the file
     pq.write_table(run.table.drop_columns(["label"]), data)

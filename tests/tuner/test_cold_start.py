@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from elastichost.arena.layout import MAX_WORKERS
 from elastichost.tuner.cold_start import initial_plan
 from elastichost.tuner.placement.resize import resized_plan
 
@@ -21,6 +22,11 @@ from elastichost.tuner.placement.resize import resized_plan
 def test_counts(workers: object, servers: object, cores: int, expected: tuple[int, int, int]) -> None:
     plan = initial_plan(cores=tuple(range(cores)), workers=workers, servers=servers)  # type: ignore[arg-type]
     assert (len(plan.workers), len(plan.servers), plan.workers[0].threads) == expected
+
+
+def test_a_host_with_more_cores_than_a_run_may_have_workers() -> None:
+    assert len(initial_plan(cores=tuple(range(384)), workers="auto").workers) == MAX_WORKERS
+    assert len(initial_plan(cores=tuple(range(96)), workers="auto", hosts=3, capacity=(96, 96, 96)).workers) == 256
 
 
 def test_the_reason_names_workers_cores_and_access() -> None:

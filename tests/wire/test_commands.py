@@ -32,6 +32,8 @@ NO_COMMANDS = (
     [b'{"type":"ScaleMsg","workers":"3"}'],
     [b'{"type":"ScaleMsg","cores":3}'],
     [b"\xff"],
+    [b'{"type":"CancelMsg","job":"\xff"}'],  # no UTF-8 within a text
+    [b"[" * 5000],
     [b"{", b"}"],
 )
 

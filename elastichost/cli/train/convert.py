@@ -92,9 +92,14 @@ def convert(
 
 def _character(option: str, text: str) -> str:
     r"""One character; \t is a tab. Raises ConfigError."""
+    from elastichost.config.sections.data import NO_DELIMITERS
+
     found = text.replace("\\t", "\t")
-    if len(found) != 1:
-        raise ConfigError(f"{option} {text!r} is not one character", hint=r"for example ';', or '\t' for a tab")
+    if len(found) != 1 or not found.isascii() or found in NO_DELIMITERS:
+        raise ConfigError(
+            f"{option} {text!r} is not one ASCII character, without quote and line end",
+            hint=r"for example ';', or '\t' for a tab",
+        )
     return found
 
 

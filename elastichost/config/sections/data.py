@@ -11,7 +11,10 @@ from elastichost.config.sections.input import InputSettings
 from elastichost.config.sections.remote import RemoteSettings
 from elastichost.config.values import Count, CountFromOne, FormatName, Label, Seed, Strings, is_whole
 
-__all__ = ["CsvSettings", "DataColumns", "DataSection", "SyntheticSettings", "implied_columns"]
+__all__ = ["NO_DELIMITERS", "CsvSettings", "DataColumns", "DataSection", "SyntheticSettings", "implied_columns"]
+
+
+NO_DELIMITERS = '"\r\n'  # they mean something else in a CSV file
 
 
 class CsvSettings(Section):
@@ -33,6 +36,14 @@ class CsvSettings(Section):
         description="The character before the fraction of a number, in dense columns, labels and weights. Thousands "
         "are not separated.",
     )
+
+    @model_validator(mode="after")
+    def _delimiter_is_plain(self) -> CsvSettings:
+        if not self.delimiter.isascii() or self.delimiter in NO_DELIMITERS:
+            raise refuse(f"an ASCII character as delimiter, but no quote and no line end: {self.delimiter!r} was given")
+        if self.delimiter == self.list_delimiter and any(kind.startswith("list") for kind in self.types.values()):
+            raise refuse(f"a list_delimiter that differs from the delimiter: both are {self.delimiter!r}")
+        return self
 
     @model_validator(mode="after")
     def _decimal_is_no_delimiter(self) -> CsvSettings:

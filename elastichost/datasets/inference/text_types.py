@@ -7,7 +7,7 @@ from typing import Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from elastichost.datasets.text.csv_block import TRUE, are_booleans, floats_of
+from elastichost.datasets.text.csv_block import TRUE, are_booleans, floats_of, without_empty
 
 __all__ = ["LIST_DELIMITERS", "decimal_of", "list_delimiter_of", "typed_column"]
 
@@ -24,24 +24,25 @@ TextType = Literal["int", "float", "bool", "string", "list[int]", "list[string]"
 
 def typed_column(texts: pa.ChunkedArray, list_delimiter: str, decimal: str = ".") -> tuple[TextType, pa.ChunkedArray]:
     """(type, values) of a column of strings; a null stays null. list_delimiter: separates the items of lists, "" if
-    the file has no lists. decimal: before the fraction of a number."""
+    the file has no lists; empty texts are null, but for text and lists. decimal: before the fraction of a number."""
     texts = texts.combine_chunks() if texts.num_chunks != 1 else texts.chunk(0)
+    words, texts = texts, without_empty(texts)
     known = texts.drop_null()
     if not len(known):
-        return "string", pa.chunked_array([texts])
+        return "string", pa.chunked_array([words])
     if list_delimiter and _has_lists(known, list_delimiter):
-        items = pc.split_pattern(texts, list_delimiter)
+        items = pc.split_pattern(words, list_delimiter)
         inner = items.flatten()
         if _all_match(inner.filter(pc.not_equal(inner, "")), INTEGER):
             return "list[int]", pa.chunked_array([items])
         return "list[string]", pa.chunked_array([items])
     if _all_match(known, INTEGER):
         if pc.any(pc.match_substring_regex(known, LEADING_ZERO)).as_py():
-            return "string", pa.chunked_array([texts])
+            return "string", pa.chunked_array([words])
         return "int", pa.chunked_array([texts.cast(pa.int64())])
     if _all_match(known, DIGITS):  # of 19 digits some fit into int64; through a float they would be rounded
         has_names = pc.any(pc.match_substring_regex(known, LEADING_ZERO)).as_py()
-        return ("string", pa.chunked_array([texts])) if has_names else _long_integers(texts)
+        return ("string", pa.chunked_array([words])) if has_names else _long_integers(texts)
     if are_booleans(known):
         return "bool", pa.chunked_array(
             [pc.if_else(pc.is_valid(texts), pc.is_in(texts, value_set=pa.array(TRUE)), None)]
@@ -51,7 +52,7 @@ def typed_column(texts: pa.ChunkedArray, list_delimiter: str, decimal: str = "."
     try:
         return "float", pa.chunked_array([floats_of(texts, decimal)])
     except pa.ArrowInvalid:
-        return "string", pa.chunked_array([texts])
+        return "string", pa.chunked_array([words])
 
 
 def _long_integers(texts: pa.Array) -> tuple[TextType, pa.ChunkedArray]:

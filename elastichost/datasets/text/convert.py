@@ -33,7 +33,7 @@ from elastichost.datasets.parquet.group_writer import write_groups
 from elastichost.datasets.settings import CRITEO_CATEGORICAL, CRITEO_DENSE, CRITEO_LABEL
 from elastichost.datasets.sources.single_requests import BEFORE_RUN, RequestPolicy
 from elastichost.datasets.text.csv import ARROW_TYPES, header_problem, read_header
-from elastichost.datasets.text.csv_block import BlockFormat, are_booleans, floats_of, read_block
+from elastichost.datasets.text.csv_block import BlockFormat, are_booleans, floats_of, read_block, without_empty
 from elastichost.errors import DataError
 from elastichost.human_readable import did_you_mean
 
@@ -315,7 +315,8 @@ def _check_labels(table: pa.Table, log: BadRowLog, locate: Callable[[int], str])
 
 def _infer_type(column: pa.ChunkedArray, decimal: str) -> pa.DataType:
     """bool for true and false; int64 where it represents all values exactly (no leading zeros, no overflow), else
-    float64, else string."""
+    float64, else string. Empty texts count as nulls."""
+    column = without_empty(column)
     if column.null_count == len(column):
         return pa.string()
     if are_booleans(column):

@@ -15,7 +15,7 @@ from pyarrow import csv
 from elastichost.datasets.bad_rows import BadRowLog
 from elastichost.errors import DataError
 
-__all__ = ["FALSE", "TRUE", "BlockFormat", "are_booleans", "floats_of", "read_block"]
+__all__ = ["FALSE", "TRUE", "BlockFormat", "are_booleans", "floats_of", "read_block", "without_empty"]
 
 INTEGER = re.compile(r"-?[0-9]+")
 TRUE, FALSE = ("true", "True", "TRUE"), ("false", "False", "FALSE")
@@ -51,9 +51,9 @@ def read_block(
 ) -> pa.Table:
     """A table of `lines` rows, with nulls where a line has a wrong number of fields or a value has a wrong type.
 
-    An empty field is null; a quoted empty field is an empty string. Bad rows are added to `log`, with the place
-    `locate(row)`. Raises DataError when a quoted field holds a line break, or a line a carriage return, because lines
-    are not rows then.
+    An empty field is null; a quoted empty field is an empty string in a column of text, and null in any other. Bad rows
+    are added to `log`, with the place `locate(row)`. Raises DataError when a quoted field holds a line break, or a line
+    a carriage return, because lines are not rows then.
     """
     scalar_types = {name: pa.string() if pa.types.is_list(kind) else kind for name, kind in block.types.items()}
     ragged: dict[int, tuple[int, int]] = {}
@@ -179,6 +179,11 @@ def _line_break_error(data: npt.NDArray[np.uint8], block: BlockFormat, locate: C
     )
 
 
+def without_empty(texts: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Array:
+    """The texts, or bytes, with nulls for empty ones: programs that quote all fields write missing numbers so."""
+    return pc.if_else(pc.equal(pc.binary_length(texts), 0), None, texts)
+
+
 def _convert(
     column: pa.ChunkedArray,
     kind: pa.DataType,
@@ -189,6 +194,8 @@ def _convert(
 ) -> pa.ChunkedArray:
     """Converts bytes to values: all at once if that succeeds, as for the other columns of a block that has a bad value
     or a label of true and false; else one by one, which is slow."""
+    if not pa.types.is_string(kind):
+        column = without_empty(column)
     whole = _converted(column, kind, block.decimal)
     if whole is not None:
         return whole

@@ -163,7 +163,7 @@ class TextDecoder:
                 continue
             bad_rows.extend([log.first[1]] if log.first else [])
             warnings.extend(nan_warnings(self._files[unit.file].path, log, self._settings))
-            place = partial(self._line_place, self._files[unit.file].path)
+            place = partial(self._line_place, self._files[unit.file].path, unit.skip)
             ids.extend(find_id_out_of_range(decoded, self._settings.categorical, ranged, place))
         return ValueFindings(tuple(bad_rows), tuple(ids), tuple(warnings))
 
@@ -251,8 +251,9 @@ class TextDecoder:
             return np.frombuffer(self._connections.fetch(remote, ((start, stop),))[0], dtype=np.uint8)
         return _read_bytes(file, start, stop, self._waiting)
 
-    def _line_place(self, path: str, row: int) -> str:
-        return f"{path}: line {1 + self._format.header_lines + row}"
+    def _line_place(self, path: str, skipped: int, row: int) -> str:
+        """skipped: rows of the file before those that are checked, as where the last rows are test data."""
+        return f"{path}: line {1 + self._format.header_lines + skipped + row}"
 
     def _head(self, unit: Unit) -> Unit:
         """The part of a file's first unit whose lines end within the first HEAD_BYTES; at least one line."""

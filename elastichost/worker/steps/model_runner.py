@@ -146,14 +146,14 @@ class ModelRunner:
 
     def _forward(self, given: _Arguments) -> torch.Tensor:
         output = self._call(given.dense, given.sparse)
-        expected = given.labels.numel()
-        if not isinstance(output, torch.Tensor) or output.numel() != expected:
+        if not _fits(output, given.labels):
             shape = tuple(output.shape) if isinstance(output, torch.Tensor) else type(output).__name__
             raise ModelError(
                 f"the model returned {shape} for a batch of {len(given.labels)} samples with "
                 f"{given.labels.shape[1]} label(s)",
                 hint="forward(dense, kjt) must return logits [B], or [B, labels] for several labels",
             )
+        assert isinstance(output, torch.Tensor)
         return output.float()
 
     def _call_loss(self, given: _Arguments) -> tuple[torch.Tensor, torch.Tensor]:
@@ -178,6 +178,14 @@ class ModelRunner:
                 f"the model's outputs of the first batch lie between {low:.3f} and {high:.3f}: if they are "
                 'probabilities, set model.outputs = "probabilities"'
             )
+
+
+def _fits(output: object, labels: torch.Tensor) -> bool:
+    """Whether a model's output has one logit for each label [B, labels]. With several labels its first dimension must
+    be that of the samples: as [labels, B] the logits of one sample would be compared with labels of others."""
+    if not isinstance(output, torch.Tensor) or output.numel() != labels.numel():
+        return False
+    return labels.shape[1] == 1 or output.shape[:1] == labels.shape[:1]
 
 
 def _broadcast(weights: torch.Tensor, output: torch.Tensor) -> torch.Tensor:

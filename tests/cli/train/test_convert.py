@@ -32,6 +32,8 @@ def test_a_declared_number_with_a_decimal_comma_is_refused_with_the_option(
     ("options", "said"),
     [
         (["--decimal", ";"], "--decimal ';' is neither a point nor a comma"),
+        (["--delimiter", "\u00a7"], "--delimiter '\u00a7' is not one ASCII character"),
+        (["--delimiter", '"'], "without quote and line end"),
         (["--decimal", ","], "--decimal and --delimiter are both ','"),
     ],
 )

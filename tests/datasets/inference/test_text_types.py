@@ -81,3 +81,20 @@ def test_numbers_with_a_decimal_comma() -> None:
     assert (kind, values.to_pylist()) == ("float", [1541.87, 12, None])
     assert typed_column(texts("1541,87", "1.5"), "", ",")[0] == "string"
     assert typed_column(texts("1541,87"), "")[0] == "string"
+
+
+@pytest.mark.parametrize(
+    ("values", "found"),
+    [
+        (("1", "", None), ("int", [1, None, None])),
+        (("1.5", ""), ("float", [1.5, None])),
+        (("true", ""), ("bool", [True, None])),
+        (("a", ""), ("string", ["a", ""])),
+        (("", None), ("string", ["", None])),
+    ],
+)
+def test_missing_numbers_of_a_file_whose_fields_are_all_quoted(
+    values: tuple[str | None, ...], found: tuple[str, list[object]]
+) -> None:
+    kind, typed = typed_column(texts(*values), "")
+    assert (kind, typed.to_pylist()) == found

@@ -105,6 +105,17 @@ def test_a_wrong_shape_is_a_model_error_that_names_the_shape() -> None:
         runner(Linear("logits", labels=2), "logits").loss(batch())
 
 
+def test_logits_of_several_labels_in_the_other_order_are_a_model_error() -> None:
+    """As many numbers, but those of one sample would be compared with the labels of others."""
+
+    class Transposed(nn.Module):
+        def forward(self, dense: torch.Tensor, sparse: object) -> torch.Tensor:
+            return torch.stack([dense[:, 0], dense[:, 1]])
+
+    with pytest.raises(ModelError, match=r"\(2, 40\) for a batch of 40 samples with 2 label"):
+        runner(Transposed(), "logits").loss(batch(labels=2))
+
+
 def test_a_forward_that_fails_at_once_is_a_model_error_with_its_traceback() -> None:
     model = Linear("logits")
     model.fail_at = 1
