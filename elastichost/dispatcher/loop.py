@@ -370,10 +370,12 @@ class HostLoop:
         if self._options.ends_when_empty and (over := self._over()) != self._over_last:
             self._directory.write_over(over)
             self._over_last = over
-        kept = tuple(Kept(*one) for one in self._core.unfinished())
-        if self._options.keeps_queue and kept != self._kept_last:
+        if self._options.keeps_queue and (kept := self._kept()) != self._kept_last:
             self._directory.write_queue(kept)
             self._kept_last = kept
+
+    def _kept(self) -> tuple[Kept, ...]:
+        return tuple(Kept(*one) for one in self._core.unfinished())
 
     def _over(self) -> tuple[JobStatus, ...]:
         return (*self._earlier, *(job for job in self._core.statuses() if job.state in OVER_STATES))

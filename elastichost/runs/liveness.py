@@ -51,8 +51,8 @@ def is_at_work(run_dir: Path, status: RunStatus) -> bool:
 def is_worked_in(directory: Path, status_file: str, pid: int) -> bool:
     """Whether a supervisor or a dispatcher works in its directory.
 
-    status_file: the name of the file that it writes once a second. pid: the pid that this file tells, which decides
-    only for a user who may not open the lock."""
+    status_file: the name of the file that this process writes once a second. pid: the pid in this file. It decides only
+    where the present user may not open the lock."""
     try:
         return _is_held(directory / LOCK_FILE)
     except PermissionError:  # only the user of the supervisor or the dispatcher may open its lock

@@ -23,11 +23,12 @@ from typing_extensions import Buffer
 from elastichost.errors import ProtocolError
 from elastichost.plan import ProcessId, Role
 
-__all__ = ["MAX_FRAMES", "MAX_MESSAGE_BYTES", "Codec", "Envelope", "Frame", "frame_bytes"]
+__all__ = ["MAX_FRAMES", "MAX_MESSAGE_BYTES", "UNDECODABLE", "Codec", "Envelope", "Frame", "frame_bytes"]
 
 MAX_MESSAGE_BYTES = 1 << 31
 MAX_BODY_BYTES = 1 << 26
 MAX_FRAMES = 4096
+UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # what msgspec raises for bytes from a peer
 
 _MAGIC = b"EHST"
 _VERSION = 1
@@ -115,7 +116,7 @@ class Codec(Generic[M]):
     def _decode_body(self, body: memoryview) -> M:
         try:
             return self._decoder.decode(body)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except UNDECODABLE as error:
             raise ProtocolError(f"a message body is malformed: {error}") from error
 
 

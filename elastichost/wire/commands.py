@@ -13,6 +13,7 @@ import msgspec
 import zmq
 
 from elastichost.errors import ProtocolError
+from elastichost.wire.codec import UNDECODABLE
 from elastichost.wire.facts import Message
 
 __all__ = [
@@ -142,9 +143,6 @@ def verb_of(command: Command) -> str:
     return _VERBS[type(command)]
 
 
-INVALID = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # what the decoder raises, as in `wire.codec`
-
-
 class CommandServer:
     """The supervisor's end of the command socket. A peer is a client that has sent a command and is still connected."""
 
@@ -168,7 +166,7 @@ class CommandServer:
             if len(parts) != 1:
                 raise ProtocolError(f"it has {len(parts)} parts; a command has 1")
             return peer, self._decoder.decode(parts[0])
-        except (ProtocolError, *INVALID) as error:
+        except (ProtocolError, *UNDECODABLE) as error:
             self.reply(
                 peer, RefusedMsg(f"not a valid command: {error}", "use the elastichost version that runs the job", True)
             )
@@ -217,7 +215,7 @@ class CommandClient:
             return None
         try:
             reply: Reply = self._decoder.decode(self._socket.recv())
-        except INVALID as error:
+        except UNDECODABLE as error:
             raise ProtocolError(f"the run sent an invalid reply: {error}") from error
         return reply
 

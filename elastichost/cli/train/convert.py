@@ -70,6 +70,7 @@ def convert(
     from elastichost.datasets.text.convert import format_of
 
     delimiter = _character("--delimiter", delimiter)
+    _check_delimiter(delimiter)
     _check_decimal(decimal, delimiter)
     out = progress_console()
     waiting, name = patient_requests(out), base_name(source)
@@ -92,15 +93,20 @@ def convert(
 
 def _character(option: str, text: str) -> str:
     r"""One character; \t is a tab. Raises ConfigError."""
-    from elastichost.config.sections.data import NO_DELIMITERS
-
     found = text.replace("\\t", "\t")
-    if len(found) != 1 or not found.isascii() or found in NO_DELIMITERS:
+    if len(found) != 1:
+        raise ConfigError(f"{option} {text!r} is not one character", hint=r"for example ';', or '\t' for a tab")
+    return found
+
+
+def _check_delimiter(delimiter: str) -> None:
+    from elastichost.config.sections.data import is_delimiter
+
+    if not is_delimiter(delimiter):
         raise ConfigError(
-            f"{option} {text!r} is not one ASCII character, without quote and line end",
+            f"--delimiter {delimiter!r} is not one ASCII character, without quote and line end",
             hint=r"for example ';', or '\t' for a tab",
         )
-    return found
 
 
 def _check_decimal(decimal: str, delimiter: str) -> None:

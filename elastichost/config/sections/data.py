@@ -11,10 +11,13 @@ from elastichost.config.sections.input import InputSettings
 from elastichost.config.sections.remote import RemoteSettings
 from elastichost.config.values import Count, CountFromOne, FormatName, Label, Seed, Strings, is_whole
 
-__all__ = ["NO_DELIMITERS", "CsvSettings", "DataColumns", "DataSection", "SyntheticSettings", "implied_columns"]
+__all__ = ["CsvSettings", "DataColumns", "DataSection", "SyntheticSettings", "implied_columns", "is_delimiter"]
 
 
-NO_DELIMITERS = '"\r\n'  # they mean something else in a CSV file
+def is_delimiter(character: str) -> bool:
+    """Whether a character may separate the fields of a CSV file: Arrow takes ASCII only, and quotes and line ends mean
+    something else there."""
+    return character.isascii() and character not in '"\r\n'
 
 
 class CsvSettings(Section):
@@ -39,7 +42,7 @@ class CsvSettings(Section):
 
     @model_validator(mode="after")
     def _delimiter_is_plain(self) -> CsvSettings:
-        if not self.delimiter.isascii() or self.delimiter in NO_DELIMITERS:
+        if not is_delimiter(self.delimiter):
             raise refuse(f"an ASCII character as delimiter, but no quote and no line end: {self.delimiter!r} was given")
         if self.delimiter == self.list_delimiter and any(kind.startswith("list") for kind in self.types.values()):
             raise refuse(f"a list_delimiter that differs from the delimiter: both are {self.delimiter!r}")

@@ -42,7 +42,7 @@ def typed_column(texts: pa.ChunkedArray, list_delimiter: str, decimal: str = "."
         return "int", pa.chunked_array([texts.cast(pa.int64())])
     if _all_match(known, DIGITS):  # of 19 digits some fit into int64; through a float they would be rounded
         has_names = pc.any(pc.match_substring_regex(known, LEADING_ZERO)).as_py()
-        return ("string", pa.chunked_array([words])) if has_names else _long_integers(texts)
+        return ("string", pa.chunked_array([words])) if has_names else _long_integers(texts, words)
     if are_booleans(known):
         return "bool", pa.chunked_array(
             [pc.if_else(pc.is_valid(texts), pc.is_in(texts, value_set=pa.array(TRUE)), None)]
@@ -55,11 +55,11 @@ def typed_column(texts: pa.ChunkedArray, list_delimiter: str, decimal: str = "."
         return "string", pa.chunked_array([words])
 
 
-def _long_integers(texts: pa.Array) -> tuple[TextType, pa.ChunkedArray]:
+def _long_integers(texts: pa.Array, words: pa.Array) -> tuple[TextType, pa.ChunkedArray]:
     try:
         return "int", pa.chunked_array([texts.cast(pa.int64())])
     except pa.ArrowInvalid:
-        return "string", pa.chunked_array([texts])
+        return "string", pa.chunked_array([words])
 
 
 def list_delimiter_of(columns: list[pa.ChunkedArray]) -> str:

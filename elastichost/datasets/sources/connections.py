@@ -14,17 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from elastichost.clock.backoff import backoff_s
 from elastichost.datasets.sources.byte_ranges import ByteRange, requests_of
 from elastichost.datasets.sources.control import InputControl
-from elastichost.datasets.sources.patience import (
-    FIRST_WAIT_S,
-    MOST_WAIT_S,
-    SourceHealth,
-    failed,
-    is_given_up,
-    received,
-)
+from elastichost.datasets.sources.patience import SourceHealth, failed, is_given_up, received, wait_s
 from elastichost.datasets.sources.range_cache import RangeCache
 from elastichost.datasets.sources.single_requests import TEXT
 from elastichost.datasets.sources.transports.addressed_file import AddressedFile, SourceError
@@ -235,7 +227,7 @@ class SourceConnections:
             if request.fetch.error is None and not self._is_closed:
                 self._requests.appendleft(request)
                 self._changed.notify_all()
-            self._changed.wait_for(lambda: self._is_closed, backoff_s(request.tries, FIRST_WAIT_S, MOST_WAIT_S))
+            self._changed.wait_for(lambda: self._is_closed, wait_s(request.tries))
 
     def _tell(self, trouble: SourceTrouble, url: str, error: str, waited_s: float, requests: int) -> None:
         self._control.tell(SourceTroubleMsg(trouble, url[:TEXT], error[:TEXT], waited_s, requests))

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-__all__ = ["FIRST_WAIT_S", "MOST_WAIT_S", "SourceHealth", "failed", "is_given_up", "received"]
+from elastichost.clock.backoff import backoff_s
 
-FIRST_WAIT_S, MOST_WAIT_S = 0.1, 5.0  # before a request is sent again that has failed without a byte
+__all__ = ["SourceHealth", "failed", "is_given_up", "received", "wait_s"]
+
+FIRST_WAIT_S, MOST_WAIT_S = 0.1, 5.0
 TELL_EVERY_S = 10.0
 
 
@@ -56,6 +58,11 @@ def received(health: SourceHealth, now_s: float) -> tuple[SourceHealth, SourceHe
     if not health.is_told:
         return works, None
     return SourceHealth(now_s, told_s=health.told_s), ended
+
+
+def wait_s(tries: int) -> float:
+    """The wait before a request is sent again that has failed `tries` times in a row without a byte."""
+    return backoff_s(tries, FIRST_WAIT_S, MOST_WAIT_S)
 
 
 def is_given_up(health: SourceHealth, now_s: float, patience_s: float) -> bool:

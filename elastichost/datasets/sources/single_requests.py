@@ -11,15 +11,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from elastichost.clock.backoff import backoff_s
-from elastichost.datasets.sources.patience import (
-    FIRST_WAIT_S,
-    MOST_WAIT_S,
-    SourceHealth,
-    failed,
-    is_given_up,
-    received,
-)
+from elastichost.datasets.sources.patience import SourceHealth, failed, is_given_up, received, wait_s
 from elastichost.datasets.sources.transports.addressed_file import SourceError
 from elastichost.errors import SourceGoneError
 from elastichost.wire.control_work import SourceTrouble, SourceTroubleMsg
@@ -93,7 +85,7 @@ def tried(url: str, request: Callable[[], Found], waiting: RequestPolicy) -> Fou
                 raise SourceGoneError(
                     f"{url}: cannot be read ({error})", hint="check the address, and that the source works"
                 ) from error
-            waiting.pause(backoff_s(tries, FIRST_WAIT_S, MOST_WAIT_S))
+            waiting.pause(wait_s(tries))
         else:
             health, told = received(health, time.monotonic())
             if told is not None:

@@ -37,27 +37,27 @@ __all__ = ["HostWatermarks", "LeaseController", "miscount"]
 
 class HostWatermarks:
     """The in-place watermarks of all hosts of a run. Hosts may join and be lost meanwhile. They are mapped at once:
-    somebody may remove the arena's files, and a run that is being saved still counts by them. Raises ArenaError when
-    those of host 0 cannot be mapped."""
+    a user or the system may remove the arena's files, and the supervisor still counts by them while it saves the run.
+    Raises ArenaError when those of host 0 cannot be mapped."""
 
     def __init__(self, run: RunContext) -> None:
         self._run = run
         self._known = {run.arena: Watermarks(run.arena)}
-        self._find()
+        self.all()
 
     def begun(self, worker: int, incarnation: int) -> int:
         """The batch for which this incarnation changed rows in place last; 0: none, or its host's file is gone. The
         incarnation ran on one host only, so the other hosts have no entry for it."""
-        self._find()
-        return max(marks.begun(worker, incarnation) for marks in self._known.values())
+        return max(marks.begun(worker, incarnation) for marks in self.all())
 
-    def _find(self) -> None:
-        """Maps the watermarks of hosts that are new."""
+    def all(self) -> tuple[Watermarks, ...]:
+        """Those of all hosts, also of lost ones, after those of hosts that are new are mapped."""
         run = self._run
         for directory in (path for host, path in run.other_arenas.items() if run.uses(host)):
             if directory not in self._known:
-                with contextlib.suppress(ArenaError):  # torn batches are counted by it, and nothing else
+                with contextlib.suppress(ArenaError):  # torn batches and lookups are counted by it, and nothing else
                     self._known[directory] = Watermarks(directory)
+        return tuple(self._known.values())
 
 
 class LeaseController:

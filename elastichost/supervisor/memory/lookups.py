@@ -6,13 +6,9 @@ from before the arena was made are in the checkpoint that it was filled from.
 
 from __future__ import annotations
 
-import contextlib
-from pathlib import Path
-
-from elastichost.arena.watermarks import Watermarks
-from elastichost.errors import ArenaError
 from elastichost.runs.result import Lookups
 from elastichost.supervisor.context import RunContext
+from elastichost.supervisor.controllers.leases import HostWatermarks
 
 __all__ = ["LookupCount", "why_incomplete"]
 
@@ -33,24 +29,12 @@ class LookupCount:
     """The lookups of a run. before: the counts at the time when the arena was made."""
 
     def __init__(self, run: RunContext, before: Lookups) -> None:
-        self._run, self._before = run, before
-        self._marks: dict[Path, Watermarks] = {}  # lost hosts stay in it: their lookups count
-        self._find()
+        self._before, self._watermarks = before, HostWatermarks(run)  # lost hosts stay in it: their lookups count
 
     def total(self) -> Lookups:
         """All lookups up to now."""
-        self._find()
-        counted = [marks.lookups() for marks in self._marks.values()]
+        counted = [marks.lookups() for marks in self._watermarks.all()]
         return Lookups(
             self._before.total + sum(total for total, _ in counted),
             self._before.without_row + sum(without_row for _, without_row in counted),
         )
-
-    def _find(self) -> None:
-        """Maps the counters of arenas that are new, as those of machines that have joined. They stay mapped after the
-        files are removed."""
-        run = self._run
-        for directory in (run.arena, *(path for host, path in run.other_arenas.items() if run.uses(host))):
-            if directory not in self._marks:
-                with contextlib.suppress(ArenaError):
-                    self._marks[directory] = Watermarks(directory)

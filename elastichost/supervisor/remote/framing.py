@@ -19,6 +19,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from elastichost.errors import ProtocolError
+from elastichost.wire.codec import UNDECODABLE
 
 __all__ = ["GREETING", "Pipe", "PipeEndedError"]
 
@@ -122,7 +123,7 @@ class Pipe(Generic[M]):
             del self._incoming[:end]
             try:
                 message = self._decoder.decode(body)
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            except UNDECODABLE as error:
                 raise ProtocolError(f"a frame cannot be decoded: {error}") from error
             yield message
 

@@ -43,3 +43,9 @@ def test_a_refused_decimal_character(elastichost: Elastichost, tmp_path: Path, o
     assert outcome.code == ExitCode.USAGE
     assert said in outcome.stderr
     assert not (tmp_path / "a.parquet").exists()
+
+
+def test_any_character_may_separate_the_items_of_a_list(elastichost: Elastichost, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("tags\na\u00a7b\n")
+    outcome = elastichost("convert", "a.csv", "a.parquet", "--list-delimiter", "\u00a7", "--type", "tags=list[string]")
+    assert outcome.code == 0, outcome.stderr

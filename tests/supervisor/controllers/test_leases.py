@@ -1,4 +1,5 @@
-"""Lost workers in all modes but sync mode: who is waited for, and what is counted without the arena's files."""
+"""Lost workers in all modes but sync mode: which PS the controller waits for, and what it counts once the arena's files
+are removed."""
 
 from __future__ import annotations
 
@@ -95,7 +96,7 @@ def test_a_worker_whose_start_failed_holds_nothing() -> None:
 
 
 def test_watermarks_are_read_after_the_arenas_files_were_removed(tmp_path: Path) -> None:
-    """Somebody removed them, and the run is being saved: the death of a worker meanwhile must not end it."""
+    """The supervisor saves a run whose arena was removed: the death of a worker meanwhile must not end the run."""
     here, there, late = (tmp_path / name for name in ("here", "there", "late"))
     for worker, directory in enumerate((here, there, late)):
         directory.mkdir()
