@@ -153,7 +153,7 @@ class LeaseController:
 
     def has_work(self, process: ProcessId) -> bool:
         """Whether this worker has samples to train."""
-        return bool(self.ledger.leases_of(process))
+        return self.ledger.lease_count(process) > 0
 
     def worker_ready(self, record: ProcessRecord) -> None:
         """A worker is ready. Nothing is sent: it requests a lease itself."""

@@ -2,6 +2,7 @@
 
 Modules:
     ledger              leases of samples to workers, and the count of every sample
+    held_leases         the leases that workers hold, by worker
     state               settings and values of the ledger, and its form in a checkpoint
     replay              rebuilds the ledger of a supervisor that died from the record of committed batches
     checkpoint_record   the supervisor's part of a checkpoint: ledger, dense vector, evaluations

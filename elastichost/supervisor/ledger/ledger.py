@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import msgspec
 
@@ -30,6 +29,7 @@ from elastichost.batches import batch_stop, batches_of
 from elastichost.errors import CheckpointError, IllegalTransitionError, ProtocolError, SampleRange
 from elastichost.plan import ProcessId
 from elastichost.runs.facts import Quarantined
+from elastichost.supervisor.ledger.held_leases import HeldLease, HeldLeases
 from elastichost.supervisor.ledger.state import (
     LedgerSettings,
     LedgerState,
@@ -47,21 +47,6 @@ MOST_AHEAD = 4  # leases of a worker that wait to be read
 FIRST_LEASE_BATCHES = 4  # while the speed of a worker is not measured
 
 
-@dataclass(slots=True)
-class _HeldLease:
-    lease: Lease
-    worker: ProcessId
-    failures: int
-    applied_stop: int
-    samples: int = 0
-    skipped: int = 0
-
-    @property
-    def rest(self) -> Span:
-        failures = self.failures if self.applied_stop == self.lease.start else 0
-        return Span(self.lease.unit, self.applied_stop, self.lease.stop, failures)
-
-
 class Ledger:
     """The sample ledger of a run; see the module's docstring."""
 
@@ -73,7 +58,7 @@ class Ledger:
         self._start_order(epoch=0, next_unit=0)
         self._returned: deque[Span] = deque()
         self._claims: dict[ProcessId, Span] = {}
-        self._leases: dict[int, _HeldLease] = {}
+        self._leases = HeldLeases()
         self._trained_by: dict[ProcessId, int] = {}
         self._next_lease_id = 1
         self._dropped, self._closed = 0, False
@@ -112,11 +97,15 @@ class Ledger:
 
     def leases_of(self, worker: ProcessId) -> tuple[Lease, ...]:
         """Leases of a worker in the order in which they were granted and are trained."""
-        return tuple(held.lease for _, held in sorted(self._leases.items()) if held.worker == worker)
+        return tuple(held.lease for held in self._leases.of(worker))
+
+    def lease_count(self, worker: ProcessId) -> int:
+        """The number of leases of a worker."""
+        return self._leases.count(worker)
 
     def workers(self) -> frozenset[ProcessId]:
         """Incarnations that hold a lease or a claim."""
-        return frozenset(self._claims) | frozenset(held.worker for held in self._leases.values())
+        return frozenset((*self._claims, *self._leases.workers()))
 
     def shuffle_seed(self, lease: Lease) -> int:
         """Seed of the order of the samples in the unit of a lease; -1: file order."""
@@ -129,14 +118,14 @@ class Ledger:
     def request(self, worker: ProcessId, samples_per_s: float, leases_ahead: int = 1) -> Lease | None:
         """The next lease for a worker. None: it holds `leases_per_worker` leases, and as many more as it wants to read
         ahead of the next one, up to MOST_AHEAD; or no position is pending."""
-        if len(self.leases_of(worker)) > self.settings.leases_per_worker + min(MOST_AHEAD, leases_ahead) - 2:
+        if self.lease_count(worker) > self.settings.leases_per_worker + min(MOST_AHEAD, leases_ahead) - 2:
             return None
         span = self._take(worker, self._wanted_positions(worker, samples_per_s))
         if span is None:
             return None
         lease = Lease(self._next_lease_id, self.epoch, span.unit, span.start, span.stop)
         self._next_lease_id += 1
-        self._leases[lease.lease_id] = _HeldLease(lease, worker, span.failures, lease.start)
+        self._leases.add(HeldLease(lease, worker, span.failures, lease.start))
         return lease
 
     def _wanted_positions(self, worker: ProcessId, samples_per_s: float) -> int:
@@ -203,8 +192,8 @@ class Ledger:
         """A worker reports that the positions of a lease up to `stop` are applied. samples, skipped: counts so far in
         this lease. Returns False, and counts nothing, when this incarnation does not hold the lease any more or the
         progress is counted already. Raises ProtocolError when the numbers do not fit the lease."""
-        held = self._leases.get(lease_id)
-        if held is None or held.worker != worker or stop <= held.applied_stop:
+        held = self._leases.find(worker, lease_id)
+        if held is None or stop <= held.applied_stop:
             return False
         lease = held.lease
         if stop > lease.stop or samples + skipped != stop - lease.start:
@@ -217,7 +206,7 @@ class Ledger:
         self._count(worker, samples - held.samples, skipped - held.skipped)
         held.applied_stop, held.samples, held.skipped = stop, samples, skipped
         if stop == lease.stop:
-            del self._leases[lease_id]
+            self._leases.remove(held)
         return True
 
     def recall(self, worker: ProcessId, samples: int) -> None:
@@ -234,12 +223,12 @@ class Ledger:
         batch, taken when it was fenced. A worker trains its leases in the order of their grants, so leases granted
         before `applied.lease_id` are done, and this one is done up to `applied.stop`. failed: the incarnation died at
         work, so rule 4 applies. Raises ProtocolError when the record and the worker's reports contradict each other."""
-        held = [entry for _, entry in sorted(self._leases.items()) if entry.worker == worker]
+        held = self._leases.of(worker)
         newly_trained, newly_skipped = self._settle(worker, held, applied)
         rests: list[Span] = []
         quarantined: list[Quarantined] = []
         for entry in held:
-            del self._leases[entry.lease.lease_id]
+            self._leases.remove(entry)
             if entry.applied_stop < entry.lease.stop:
                 is_first = failed and not rests and not quarantined
                 rests += self._after_failure(entry.rest, quarantined) if is_first else [entry.rest]
@@ -254,11 +243,11 @@ class Ledger:
     def account(self, worker: ProcessId, applied: AppliedBatch) -> bool:
         """Counts the PS' record of a live holder; False: nothing is new. Raises ProtocolError when it does not fit."""
         before = self.samples_accounted
-        held = [entry for _, entry in sorted(self._leases.items()) if entry.worker == worker]
+        held = self._leases.of(worker)
         self._settle(worker, held, applied)
         for entry in held:
             if entry.applied_stop == entry.lease.stop:
-                del self._leases[entry.lease.lease_id]
+                self._leases.remove(entry)
         return self.samples_accounted != before
 
     def leave_out(self, entry: Quarantined) -> None:
@@ -266,7 +255,7 @@ class Ledger:
         self.quarantined += (entry,)
         self.skipped -= entry.stop - entry.start
 
-    def _settle(self, worker: ProcessId, held: Iterable[_HeldLease], applied: AppliedBatch | None) -> tuple[int, int]:
+    def _settle(self, worker: ProcessId, held: Iterable[HeldLease], applied: AppliedBatch | None) -> tuple[int, int]:
         """Advances leases to the PS' record. Returns (trained, skipped) samples that no report had counted."""
         if applied is None or not applied.sequence:
             return 0, 0
@@ -353,7 +342,7 @@ class Ledger:
     def state(self) -> LedgerState:
         """The state at this moment. Reported progress of leases is counted, and the rest of them is pending. This is
         exact while every worker stands at a batch boundary and has reported its progress."""
-        rests = (one.rest for _, one in sorted(self._leases.items()))
+        rests = (one.rest for one in self._leases.in_order())
         held = (*rests, *(self._claims[worker] for worker in sorted(self._claims)))
         # in order the leased positions are granted first, otherwise those that workers gave back
         pending = (*held, *self._returned) if self.settings.in_order else (*self._returned, *held)

@@ -129,7 +129,8 @@ class LedgerMachine(RuleBasedStateMachine):
 
     def _report(self, report: tuple[ProcessId, int, int, int, int]) -> None:
         before = {held.lease_id: held for held in self.ledger.leases_of(report[0])}
-        start = self.ledger._leases[report[1]].applied_stop if report[1] in self.ledger._leases else None
+        entry = self.ledger._leases.find(report[0], report[1])
+        start = entry.applied_stop if entry is not None else None
         counted = self.ledger.progress(*report)
         if counted:
             lease = before[report[1]]
@@ -159,9 +160,7 @@ class LedgerMachine(RuleBasedStateMachine):
         model = self.workers.pop(index, None)
         if model is None:
             return
-        held = {
-            number: entry.applied_stop for number, entry in self.ledger._leases.items() if entry.worker == model.process
-        }
+        held = {entry.lease.lease_id: entry.applied_stop for entry in self.ledger._leases.of(model.process)}
         leases = {lease.lease_id: lease for lease in self.ledger.leases_of(model.process)}
         epoch = self.ledger.epoch
         settlement = self.ledger.give_back(model.process, model.applied, failed=True)
