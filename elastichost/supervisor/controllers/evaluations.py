@@ -119,10 +119,12 @@ class EvaluationController:
 
     def serve(self) -> None:
         """Grants ranges to every worker that may have another one."""
-        if self._state.round is None or not self._may_grant():
+        ranges = self._state.round
+        if ranges is None or not ranges.has_pending or not self._may_grant():
             return
         for record in self._run.fleet.working("worker"):
-            while (grant := self._state.round.request(record.process, record.samples_per_s)) is not None:
+            # The speed is a sum over heartbeats: it is not computed for workers that have enough.
+            while ranges.may_take(record.process) and (grant := ranges.request(record.process, record.samples_per_s)):
                 self._run.send(record.process, grant)
 
     def lost(self, process: ProcessId) -> None:

@@ -100,6 +100,8 @@ class LeaseController:
         if not self._may_grant():
             return
         for worker, (samples_per_s, leases_ahead) in list(self._waiting.items()):
+            if not self.ledger.has_pending:
+                break  # at the end of an epoch most workers wait, and each message leads here
             record = self._run.fleet.find(worker)
             if record is None or not record.can_work:
                 del self._waiting[worker]

@@ -15,7 +15,7 @@ under way when the supervisor dies is lost as a whole; the resumed run begins it
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -66,16 +66,25 @@ class EvaluationRound:
         self._num_labels, self._num_groups = num_labels, num_groups
         self._pending = deque(Span(unit, 0, samples) for unit, samples in enumerate(units) if samples)
         self._outstanding: dict[Span, ProcessId] = {}
+        self._held: Counter[ProcessId] = Counter()  # of `_outstanding`, because each turn asks for every worker
         self._scores: dict[Span, ScoreTable] = {}
 
     @property
     def is_done(self) -> bool:
         return not (self._pending or self._outstanding)
 
+    @property
+    def has_pending(self) -> bool:
+        return bool(self._pending)
+
+    def may_take(self, worker: ProcessId) -> bool:
+        """Whether this worker gets a range if it requests one."""
+        return self.has_pending and self._held[worker] < MAX_OUTSTANDING
+
     def request(self, worker: ProcessId, samples_per_s: float) -> EvaluationGrantMsg | None:
         """The next range for a worker: about one second of work, one batch at least. None: the worker has enough, or no
         range is pending."""
-        if not self._pending or sum(w == worker for w in self._outstanding.values()) >= MAX_OUTSTANDING:
+        if not self.may_take(worker):
             return None
         batches = int(samples_per_s) // self._batch_size if samples_per_s > 0 else FIRST_RANGE_BATCHES
         span = self._pending.popleft()
@@ -84,6 +93,7 @@ class EvaluationRound:
             self._pending.appendleft(Span(span.unit, middle, span.stop))
         granted = Span(span.unit, span.start, middle)
         self._outstanding[granted] = worker
+        self._held[worker] += 1
         return EvaluationGrantMsg(self.number, granted.unit, granted.start, granted.stop)
 
     def lost(self, worker: ProcessId) -> int:
@@ -92,6 +102,7 @@ class EvaluationRound:
         for span in reversed(spans):
             del self._outstanding[span]
             self._pending.appendleft(span)
+        del self._held[worker]
         return len(spans)
 
     def scored(self, worker: ProcessId, message: EvaluationScoresMsg, frames: Sequence[memoryview]) -> bool:
@@ -102,6 +113,7 @@ class EvaluationRound:
             return False
         self._scores[span] = self._table(worker, message, frames)
         del self._outstanding[span]
+        self._held[worker] -= 1
         return True
 
     def _table(self, worker: ProcessId, message: EvaluationScoresMsg, frames: Sequence[memoryview]) -> ScoreTable:

@@ -92,6 +92,11 @@ class Ledger:
         return self._next_lease_id
 
     @property
+    def has_pending(self) -> bool:
+        """Whether a worker that requests a lease, and may hold one, gets it."""
+        return bool(self._returned or self._claims or self._next_unit < len(self._order))
+
+    @property
     def has_outstanding(self) -> bool:
         return bool(self._leases)
 

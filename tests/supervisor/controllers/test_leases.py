@@ -95,6 +95,26 @@ def test_a_worker_whose_start_failed_holds_nothing() -> None:
     assert not stage.sent
 
 
+def test_workers_that_wait_at_the_end_of_an_epoch_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each message of the others leads to such a look, and hundreds of workers may wait."""
+    stage = Stage()
+    ledger = stage.leases.ledger
+    processes = [stage.add("worker", index, State.RUNNING) for index in range(3)]
+    for _ in range(20):
+        for process in processes:
+            record = stage.fleet.find(process)
+            assert record is not None
+            stage.leases.requested(record, 0.0, 4)
+    assert not ledger.has_pending and ledger.has_outstanding
+    granted = len(stage.sent)
+    monkeypatch.setattr(ledger, "request", lambda *_: pytest.fail("asked the ledger, which has nothing to give"))
+    stage.leases.serve()
+    monkeypatch.undo()
+    ledger.give_back(processes[0])
+    stage.leases.serve()
+    assert len(stage.sent) > granted, "what a worker gives back is granted to one that waits"
+
+
 def test_watermarks_are_read_after_the_arenas_files_were_removed(tmp_path: Path) -> None:
     """The supervisor saves a run whose arena was removed: the death of a worker meanwhile must not end the run."""
     here, there, late = (tmp_path / name for name in ("here", "there", "late"))

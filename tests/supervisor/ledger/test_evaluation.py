@@ -20,7 +20,7 @@ from elastichost.runs.result import TestFigures as Figures
 from elastichost.supervisor.controllers.evaluations import figures, job_metrics
 from elastichost.supervisor.ledger.checkpoint_record import RunRecord
 from elastichost.supervisor.ledger.early_stopping import EarlyStop
-from elastichost.supervisor.ledger.evaluation import EvaluationRound
+from elastichost.supervisor.ledger.evaluation import MAX_OUTSTANDING, EvaluationRound
 from elastichost.supervisor.ledger.ledger import Ledger, LedgerSettings
 from elastichost.wire.control import EvaluationGrantMsg, EvaluationScoresMsg
 
@@ -55,7 +55,10 @@ def test_every_position_is_scored_once_although_workers_die(units: list[int], tu
     for index, turn in (*turns, (0, "die"), (1, "die"), (2, "die"), *everyone):
         worker = WORKERS[index]
         if turn == "ask":
+            may_take = evaluation.may_take(worker)
+            assert may_take == (evaluation.has_pending and len(held[index]) < MAX_OUTSTANDING)
             grant = evaluation.request(worker, 20.0)
+            assert (grant is not None) == may_take
             held[index] += [grant] if grant is not None else []
         elif turn == "score" and held[index]:
             grant = held[index].pop(0)
