@@ -177,10 +177,11 @@ class Run:
         return export(self.dir, Path(directory), best=best, format=format, embeddings=embeddings, vectors=vectors)
 
     def predict(self, table: pa.Table | pandas.DataFrame | str | os.PathLike[str], *, best: bool = False) -> pa.Table:
-        """Scores rows with the trained model. table: a file, here or at an address, an Arrow table or a data frame with
-        the columns of the training data; labels are not needed. A run that was trained on CSV takes only text and
-        integers as text ids. best: as for `export`. Returns a table with the scores, in the order of the rows. Raises
-        DataError, ModelError, CheckpointError, and ConfigError for a table where the job reads another format."""
+        """Scores rows with the trained model. table: a file, here or at an address, an Arrow table or record batch, or
+        a data frame, with the columns of the training data; labels are not needed. A run that was trained on CSV takes
+        only text and integers as text ids. best: as for `export`. Returns a table with the scores, in the order of the
+        rows. Raises DataError, ModelError, CheckpointError, and ConfigError for a table where the job reads another
+        format."""
         import pyarrow.parquet as pq
 
         from elastichost.results.predict import predict
@@ -225,18 +226,17 @@ def _written(table: pa.Table | pandas.DataFrame, job: Job, folder: Path) -> Path
     import pyarrow.csv
     import pyarrow.parquet as pq
 
-    if not isinstance(table, pa.Table) and not hasattr(table, "columns"):
-        raise ConfigError(
-            f"a {type(table).__name__} cannot be scored", hint="give a file, an Arrow table or a data frame"
-        )
-    rows = table if isinstance(table, pa.Table) else pa.Table.from_pandas(table, preserve_index=False)
+    rows = _without_views(_arrow_rows(table))
     kind = job.spec.data.format
-    if kind == "parquet":
+    if kind in ("parquet", "criteo_tsv", "synthetic"):  # all have typed columns, as Parquet has
         pq.write_table(rows, folder / "rows.parquet")
         return folder / "rows.parquet"
     if kind == "csv":
-        csv = job.spec.data.csv
-        _check_words(rows, [name for name in job.spec.data.categorical if "string" in csv.types.get(name, "string")])
+        data, csv = job.spec.data, job.spec.data.csv
+        read = {*data.labels, data.weight, *data.dense, *data.categorical}
+        # Columns that the job does not read may have types that CSV files have no texts for.
+        rows = rows.select([place for place, name in enumerate(rows.column_names) if name in read])
+        _check_words(rows, [name for name in data.categorical if "string" in csv.types.get(name, "string")])
         options = pa.csv.WriteOptions(delimiter=csv.delimiter)
         texts = _with_decimal(_with_joined_lists(rows, csv.list_delimiter), csv.decimal)
         pa.csv.write_csv(texts, folder / "rows.csv", options)
@@ -244,6 +244,27 @@ def _written(table: pa.Table | pandas.DataFrame, job: Job, folder: Path) -> Path
     raise ConfigError(
         f"a table cannot be scored: the data of this run has the format {kind!r}", hint="give the path of a file"
     )
+
+
+def _arrow_rows(table: Any) -> pa.Table:
+    """An Arrow table, a record batch, or a data frame, as an Arrow table. Raises ConfigError for anything else."""
+    import pyarrow as pa
+
+    from elastichost.datasets.spool.row_tables import is_tabular
+
+    if isinstance(table, pa.Table):
+        return table
+    if isinstance(table, pa.RecordBatch):
+        return pa.Table.from_batches([table])
+    if hasattr(table, "to_parquet") and hasattr(
+        table, "columns"
+    ):  # pandas, also of a version without Arrow's interface
+        return pa.Table.from_pandas(table, preserve_index=False)
+    if not is_tabular(table) or not hasattr(table, "__arrow_c_stream__"):
+        raise ConfigError(
+            f"a {type(table).__name__} cannot be scored", hint="give a file, an Arrow table or a data frame"
+        )
+    return pa.table(table)
 
 
 def _check_words(rows: pa.Table, names: Sequence[str]) -> None:
@@ -263,6 +284,17 @@ def _check_words(rows: pa.Table, names: Sequence[str]) -> None:
                 "CSV file, and CSV files have several words for one such value",
                 hint="make strings of the values, with the words of the training file: True is another id than true",
             )
+
+
+def _without_views(rows: pa.Table) -> pa.Table:
+    """The rows with plain strings in place of string views, which Arrow does not write to files."""
+    import pyarrow as pa
+
+    for place, field in enumerate(rows.schema):
+        if pa.types.is_string_view(field.type) or pa.types.is_binary_view(field.type):
+            plain = pa.large_string() if pa.types.is_string_view(field.type) else pa.large_binary()
+            rows = rows.set_column(place, field.name, rows.column(place).cast(plain))
+    return rows
 
 
 def _with_joined_lists(rows: pa.Table, delimiter: str) -> pa.Table:

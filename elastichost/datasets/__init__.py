@@ -19,11 +19,14 @@ Importing this package loads neither pyarrow nor numba; opening a reader does.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from elastichost.datasets.api import DatasetDescription, Reader, SampleBatch, Unit
 from elastichost.datasets.settings import DataSettings, Split, data_settings
+from elastichost.specs import KeyKind
 
 if TYPE_CHECKING:
     from elastichost.config.job import JobSpec
@@ -42,6 +45,8 @@ __all__ = [
     "open_reader",
 ]
 
+NO_KINDS: Mapping[str, tuple[KeyKind, bool]] = MappingProxyType({})
+
 
 def open_reader(
     job: JobSpec,
@@ -49,6 +54,7 @@ def open_reader(
     *,
     files: Sequence[str] | None = None,
     labels_required: bool = True,
+    null_kinds: Mapping[str, tuple[KeyKind, bool]] = NO_KINDS,
     pinned: PinnedFiles | None = None,
     control: InputControl | None = None,
     waiting: RequestPolicy | None = None,
@@ -56,13 +62,13 @@ def open_reader(
     """The reader of a job's train or test data. It has not read anything yet.
 
     `files` (absolute paths or globs) replaces the split's own files. With `labels_required=False` files without
-    label columns are allowed, and their labels are NaN. pinned: the files of a run that has begun; None: none has.
-    control: the knobs and meters of a worker's input.
-    waiting: how a worker waits for a source; None: for a few seconds, as before a run. Raises DataError when a custom
-    reader cannot be loaded."""
+    label columns are allowed, and their labels are NaN. null_kinds: see `DataSettings`. pinned: the files of a run that
+    has begun; None: none has. control: the knobs and meters of a worker's input. waiting: how a worker waits for a
+    source; None: for a few seconds, as before a run. Raises DataError when a custom reader cannot be loaded."""
     from elastichost.datasets.reader_factory import make_reader  # pyarrow and numba are loaded by this import
     from elastichost.datasets.sources.single_requests import BEFORE_RUN
 
     stamps = pinned.of(split) if pinned is not None else ()
     settings = data_settings(job, split, files=files, labels_required=labels_required, pinned=stamps)
+    settings = replace(settings, null_kinds=null_kinds)
     return make_reader(job, settings, control, waiting or BEFORE_RUN)

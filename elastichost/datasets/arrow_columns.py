@@ -75,7 +75,7 @@ def _validity(array: pa.Array) -> Validity | None:
 def float_values(column: pa.ChunkedArray) -> tuple[npt.NDArray[np.generic], Validity | None]:
     """(numeric values [n] of any dtype, 0 where null; which of them are valid, None: all)."""
     array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-    if pa.types.is_decimal(array.type):
+    if pa.types.is_decimal(array.type) or pa.types.is_null(array.type):
         array = array.cast(pa.float64())
     valid = _validity(array)
     if valid is not None:
@@ -101,6 +101,8 @@ def _ids_of_chunk(array: pa.Array) -> IdColumn:
 
 def _scalar_ids(array: pa.Array) -> tuple[npt.NDArray[np.int64], Validity | None]:
     """(keys int64 [len(array)], arbitrary where null; which of them are valid, None: all)."""
+    if pa.types.is_null(array.type):
+        array = array.cast(pa.int64())
     valid = _validity(array)
     if _is_text(array.type.value_type if pa.types.is_dictionary(array.type) else array.type):
         return hash_arrow_strings(array), valid

@@ -3,13 +3,14 @@ rows."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from elastichost.config.metric_names import group_columns
 from elastichost.datasets.api import DatasetDescription, Reader
-from elastichost.datasets.files import NOT_PINNED, FileStamp, PinnedFiles
+from elastichost.datasets.files import NOT_PINNED, FileStamp, PinnedFiles, is_url
 from elastichost.datasets.reader import Inspection, UnitReader, ValueFindings, problem_list
 from elastichost.datasets.reader_factory import make_reader
 from elastichost.datasets.settings import Split, data_settings
@@ -67,9 +68,24 @@ def check_data(job: JobSpec, tables: Sequence[TableSpec] = (), pinned: PinnedFil
     if problems or len(descriptions) < len(splits):
         hint = "\n".join(dict.fromkeys(hints)) or "correct the settings or the data; nothing was started"
         raise DataError(problem_list(tuple(dict.fromkeys(problems))), hint=hint)
+    warnings.extend(_files_twice({} if job.data.test_fraction else stamps))
     test = descriptions[1] if len(descriptions) == 2 else None
     files = PinnedFiles(stamps.get("train", ()), stamps.get("test", ()))
     return DatasetCheck(train=descriptions[0], test=test, warnings=tuple(dict.fromkeys(warnings)), files=files)
+
+
+def _files_twice(stamps: Mapping[Split, tuple[FileStamp, ...]]) -> Iterator[str]:
+    """Warnings for a file that is read under two names, and for test files that are trained, too. Links to a file count
+    as the file; at an address a file has the name that it is read by."""
+    first: dict[tuple[Split, str], str] = {}
+    for split, files in stamps.items():
+        for path in (one.path for one in files):
+            real = path if is_url(path) else os.path.realpath(path)
+            if (other := first.setdefault((split, real), path)) != path:
+                yield f"{other} and {path} are the same file, so data.{split} has its rows twice"
+            elif split == "test" and (trained := first.get(("train", real))) is not None:
+                also = path if trained == path else f"{path} ({trained})"
+                yield f"{also} is in data.train and in data.test: its rows are trained, so its metrics are too good"
 
 
 def _inspect(job: JobSpec, split: Split, pinned: PinnedFiles, hints: list[str]) -> tuple[Reader | None, Inspection]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, cast
 
 from elastichost.config.metric_names import group_columns
 from elastichost.datasets.bad_rows import HOW_TO_SKIP
+from elastichost.specs import KeyKind
 
 if TYPE_CHECKING:
     from elastichost.config.job import JobSpec
@@ -48,7 +49,10 @@ class DataSettings:
     csv_types        column of a CSV file -> its type; categorical columns without a type hold strings
     text_unit_lines  number of lines in one unit of a text file
     pinned           the files of a run that has begun, which are read instead; (): the patterns name the files
-    labels_required  False: in files without label columns the labels are NaN (to score data without labels)
+    labels_required  False: in files without label columns the labels are NaN, and files may lack the weight (to score
+                     data)
+    null_kinds       categorical column -> (kind of its ids, whether it holds lists), for a Parquet file in which the
+                     column has no value at all, and so no type that tells it
     """
 
     split: Split
@@ -70,6 +74,7 @@ class DataSettings:
     text_unit_lines: int = TEXT_UNIT_LINES
     pinned: tuple[FileStamp, ...] = ()
     labels_required: bool = True
+    null_kinds: Mapping[str, tuple[KeyKind, bool]] = field(default_factory=dict)
 
     @property
     def how_to_skip(self) -> str:

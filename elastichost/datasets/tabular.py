@@ -60,8 +60,9 @@ def _label_text(locate: Locate, column: pa.ChunkedArray, name: str, row: int) ->
 
 
 def _weights(table: pa.Table, settings: DataSettings, log: BadRowLog, locate: Locate) -> npt.NDArray[np.float32] | None:
-    """float32 [rows]: finite and not negative in good rows. None when the job has no weights."""
-    if not settings.weight:
+    """float32 [rows]: finite and not negative in good rows. None when the job has no weights, or the data that are
+    scored have none, or have no labels: weights then count for nothing."""
+    if settings.weight not in table.column_names or not set(settings.labels) & set(table.column_names):
         return None
     column = table.column(settings.weight)
     values, valid = float_values(column)

@@ -30,7 +30,7 @@ from elastichost.quality.binary import QualityReport, evaluate_labels, probabili
 from elastichost.results.assemble import CheckpointTensors, find_checkpoint, load_run_job
 from elastichost.results.preprocess import IdTable, kind_words
 from elastichost.results.reader import leave_last_row_out, with_all_names
-from elastichost.specs import ModelSpec, TableSpec
+from elastichost.specs import KeyKind, ModelSpec, TableSpec
 from elastichost.user_model.build import build_model, user_error
 from elastichost.worker.access.rows import PreparedBatch
 from elastichost.worker.access.served import NOTHING_PULLED
@@ -66,10 +66,10 @@ def predict(
 ) -> PredictReport:
     """Scores every row of `data_file` (a path or an address), which has the job's format and may lack labels. It writes
     `output`, a Parquet file or, with the suffix .csv, a CSV file: `row` int64, `probability` float32, and `label`
-    float32 when there are labels. With several labels the columns are `probability_<name>` and `label_<name>`. The file
-    appears only when it is complete. best: with the checkpoint of the best evaluation by `checkpoint.keep_best`,
-    instead of the newest one. The model computes in float32 whatever `train.precision` says, so that every CPU gives
-    the same scores.
+    float32 when there are labels. With several labels the columns are `probability_<name>` and `label_<name>`. Where
+    the file has the weights of the job, the metrics are weighted, as in training. The file appears only when it is
+    complete. best: with the checkpoint of the best evaluation by `checkpoint.keep_best`, instead of the newest one. The
+    model computes in float32 whatever `train.precision` says, so that every CPU gives the same scores.
 
     Raises ConfigError, DataError (also for a bad row: a row without a score would shift the others), CheckpointError,
     ModelError.
@@ -84,7 +84,10 @@ def predict(
     job = _scoring_job(trained, file)
     found = find_checkpoint(run_dir, job, checkpoint, best=best)
     only = PinnedFiles(test=(stored,))  # a name is no glob here
-    reader = open_reader(job, "test", files=[file], labels_required=False, pinned=only, waiting=waiting)
+    kinds = _trained_kinds(found.manifest.model)
+    reader = open_reader(
+        job, "test", files=[file], labels_required=False, null_kinds=kinds, pinned=only, waiting=waiting
+    )
     description = reader.describe()
     _check_kinds(found.manifest.model, description, file)
     tensors = CheckpointTensors(found.directory, found.manifest)
@@ -97,7 +100,7 @@ def predict(
     columns = _ScoreColumns(job.data.labels, has_labels)
     with _written(output, make_writer, columns.schema) as writer:
         for row, batch in chain([] if first is None else [first], batches):
-            logits = _scores(runner, rows.prepare(batch)).reshape(batch.labels.shape)
+            logits = _scores(runner, rows.prepare(batch), row).reshape(batch.labels.shape)
             writer.write_table(columns.add(row, logits, batch))
     return PredictReport(
         output=output,
@@ -110,14 +113,14 @@ def predict(
     )
 
 
-def _scores(runner: ModelRunner, batch: PreparedBatch) -> npt.NDArray[np.float32]:
-    """The logits of a batch. Raises ModelError, also when the model fails at a later batch than its first."""
+def _scores(runner: ModelRunner, batch: PreparedBatch, row: int) -> npt.NDArray[np.float32]:
+    """The logits of a batch. row: that of its first sample in the file. Raises ModelError, also when the model fails at
+    a later batch than its first."""
     try:
         return runner.scores(batch).logits
     except ElastichostError:
         raise
     except Exception as error:  # whatever the user's model raises
-        row = batch.samples.start
         raise user_error(
             f"the model's forward failed for {batch.samples.size} samples from row {row} on", error
         ) from error
@@ -147,15 +150,21 @@ def load_trained_model(job: JobSpec, tensors: CheckpointTensors) -> nn.Module:
 
 
 def _scoring_job(job: JobSpec, data_file: str) -> JobSpec:
-    """The run's job with changes for scoring: bad rows stop it, and weights are not read. A Parquet file can be scored
-    whatever the training data were, because it has the types of its columns."""
-    changes: dict[str, object] = {"bad_rows": "stop", "weight": ""}
+    """The run's job with changes for scoring: bad rows stop it. A Parquet file can be scored whatever the training data
+    were, because it has the types of its columns."""
+    changes: dict[str, object] = {"bad_rows": "stop"}
     is_parquet = base_name(data_file).endswith(".parquet")
     if job.data.format == "synthetic" and not is_parquet:
         raise ConfigError(f"{data_file}: the run was trained on synthetic data; only Parquet files can be scored")
-    if job.data.format in ("csv", "synthetic") and is_parquet:
+    if job.data.format in ("csv", "criteo_tsv", "synthetic") and is_parquet:
         changes["format"] = "parquet"
     return job.model_copy(update={"data": job.data.model_copy(update=changes)})
+
+
+def _trained_kinds(model: ModelSpec) -> dict[str, tuple[KeyKind, bool]]:
+    """Categorical column -> (kind of its ids, whether it held lists in training)."""
+    lists = model.list_features or ()
+    return {name: (table.key_kind, name in lists) for table in model.tables for name in table.features}
 
 
 def _check_kinds(model: ModelSpec, description: DatasetDescription, data_file: str) -> None:
@@ -232,14 +241,15 @@ class _CheckpointRows:
 
 
 class _ScoreColumns:
-    """Makes the columns of the output, and keeps logits and labels for the metrics: two float32 per sample and
-    label."""
+    """Makes the columns of the output, and keeps logits, labels and weights for the metrics: two float32 per sample and
+    label, and one per sample."""
 
     def __init__(self, labels: Sequence[str], has_labels: bool) -> None:
         suffixes = [""] if len(labels) == 1 else [f"_{name}" for name in labels]
         self._has_labels = has_labels
         self._logits: list[npt.NDArray[np.float32]] = []
         self._labels: list[npt.NDArray[np.float32]] = []
+        self._weights: list[npt.NDArray[np.float32]] = []
         names = [*(f"probability{s}" for s in suffixes), *(f"label{s}" for s in suffixes if has_labels)]
         self.schema = pa.schema([("row", pa.int64()), *((name, pa.float32()) for name in names)])
         self.samples = 0
@@ -252,12 +262,15 @@ class _ScoreColumns:
             columns += list(np.ascontiguousarray(batch.labels.T))
             self._logits.append(logits)
             self._labels.append(batch.labels)
+            if batch.weights is not None:
+                self._weights.append(batch.weights)
         return pa.table(columns, schema=self.schema)
 
     def quality(self) -> tuple[QualityReport, ...]:
         if not self._logits:
             return ()
-        return evaluate_labels(np.concatenate(self._logits), np.concatenate(self._labels))
+        weights = np.concatenate(self._weights) if self._weights else None
+        return evaluate_labels(np.concatenate(self._logits), np.concatenate(self._labels), weights)
 
 
 def _batches(reader: Reader, description: DatasetDescription) -> Iterator[tuple[int, SampleBatch]]:

@@ -79,7 +79,7 @@ def test_a_report_that_cannot_be_written_is_a_typed_error(tmp_path: Path) -> Non
 
 
 def test_lists_of_a_table_are_written_as_the_csv_of_the_job_has_them(tmp_path: Path) -> None:
-    job = eh.Job.of("a:b", {"format": "csv", "train": "x.csv", "label": "y", "categorical": ["seen"]})
+    job = eh.Job.of("a:b", {"format": "csv", "train": "x.csv", "label": "y", "categorical": ["seen", "note"]})
     job = job.with_settings(data={"csv": {"types": {"seen": "list[int]"}, "list_delimiter": ";"}})
     table = pa.table({"seen": [[1, 2], None, []], "note": ["a", "b", "c"]})
     written = _written(table, job, tmp_path)
@@ -87,7 +87,13 @@ def test_lists_of_a_table_are_written_as_the_csv_of_the_job_has_them(tmp_path: P
 
 
 def test_numbers_of_a_table_are_written_with_the_decimal_comma_of_the_job(tmp_path: Path) -> None:
-    data = {"format": "csv", "train": "x.csv", "label": "y", "dense": ["price", "rate"], "categorical": ["count"]}
+    data = {
+        "format": "csv",
+        "train": "x.csv",
+        "label": "y",
+        "dense": ["price", "tax", "rate"],
+        "categorical": ["count"],
+    }
     job = eh.Job.of("a:b", data)
     job = job.with_settings(data={"csv": {"delimiter": ";", "decimal": ","}})
     rates = pa.array([0.5, 2.0, 0.5]).dictionary_encode()
@@ -101,7 +107,7 @@ def test_numbers_of_a_table_are_written_with_the_decimal_comma_of_the_job(tmp_pa
     ]
     read = reader_of(data_settings(job.spec, "test", files=[str(written)], labels_required=False))
     (batch,) = all_batches(read)
-    np.testing.assert_allclose(batch.dense, [[1541.87, 0.5], [0, 2], [-0.5, 0.5]], rtol=1e-6)
+    np.testing.assert_allclose(batch.dense, [[1541.87, 0.19, 0.5], [0, 0.19, 2], [-0.5, 0.19, 0.5]], rtol=1e-6)
 
 
 def csv_job(**types: str) -> eh.Job:

@@ -193,3 +193,16 @@ def test_nan_counts_as_missing_and_is_told(tmp_path: Path, is_text: bool) -> Non
     )
     (batch,) = all_batches(open_reader(job, "train"))
     assert batch.dense.tolist() == [[-1, -1], [-1, 2], [1, -1]]
+
+
+def test_files_that_are_read_twice_are_warnings(tmp_path: Path) -> None:
+    rows = rows_of([1, 2])
+    for name in ("a", "b", "test"):
+        write_parquet(tmp_path / f"{name}.parquet", rows)
+    (tmp_path / "latest.parquet").symlink_to(tmp_path / "b.parquet")
+    job = load(tmp_path, f'train = "{tmp_path}/*.parquet"\ntest = "{tmp_path}/test.parquet"\n{COLUMNS}')
+    twice, also = check_data(job).warnings
+    assert f"{tmp_path}/b.parquet and {tmp_path}/latest.parquet are the same file, so data.train" in twice
+    assert f"{tmp_path}/test.parquet is in data.train and in data.test" in also
+    job = load(tmp_path, f'train = "{tmp_path}/a.parquet"\ntest_fraction = 0.5\n{COLUMNS}')
+    assert check_data(job).warnings == (), "the rows of one file are divided"

@@ -232,6 +232,31 @@ def test_a_quoted_empty_field_of_a_number_is_missing(tmp_path: Path) -> None:
     assert ids_of([batch], 1) == ids_of([unquoted], 1)
 
 
+@pytest.mark.parametrize("missing", ["NA", "N/A", "NULL", "null", "None", "<NA>", r"\N"])
+def test_a_number_may_be_missing_as_a_word(tmp_path: Path, missing: str) -> None:
+    """As R, pandas and databases write it. In text it is a word as any other."""
+    path = tmp_path / "a.csv"
+    path.write_text(f"y,x,c,w,d,l\n1,{missing},7,1,{missing},3|4\n0,2,{missing},3,DE,{missing}\n")
+    types = {"c": "int", "d": "string", "l": "list[int]"}
+    found = settings(path, "csv", categorical=("c", "d", "l"), weight="w", null_fill=9.0, csv_types=types)
+    (batch,) = all_batches(reader_of(found))
+    assert batch.dense[:, 0].tolist() == [9, 2]
+    assert batch.lengths.reshape(3, 2).tolist() == [[1, 0], [1, 1], [2, 0]]
+    assert len(set(batch.keys[1:3].tolist())) == 2, "a word of text has an id"
+
+
+def test_whole_numbers_may_have_a_fraction_of_zeros(tmp_path: Path) -> None:
+    """As pandas writes a column of whole numbers of which one is missing."""
+    path = tmp_path / "a.csv"
+    path.write_text("y,x,c\n1,0.5,17.0\n0,2,\n1,3,18.00\n0,1,NaN\n")
+    (batch,) = all_batches(reader_of(settings(path, "csv", csv_types={"c": "int"})))
+    assert batch.keys.tolist() == [17, 18]
+    assert batch.lengths.tolist() == [1, 0, 1, 0]
+    path.write_text("y,x,c\n1,0.5,17.5\n")
+    with pytest.raises(DataError, match=r"'17\.5' is not a 64-bit integer"):
+        all_batches(reader_of(settings(path, "csv", csv_types={"c": "int"})))
+
+
 def test_csv_header_problems(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("y,x,x,clik\n0,1,1,a\n")
@@ -344,8 +369,9 @@ def test_the_line_index_is_cached_until_the_file_changes(
     path.write_text("\n".join([criteo_line()] * 4))
     assert reader_of(criteo_settings(path)).describe().samples == 4
     assert msgspec.json.decode(cached.read_bytes(), type=TextIndex) != index
-    cached.write_bytes(b"garbage")
-    assert reader_of(criteo_settings(path)).describe().samples == 4
+    for damaged in (b"garbage", cached.read_bytes().replace(b"a.tsv", b"\xff.tsv")):
+        cached.write_bytes(damaged)
+        assert reader_of(criteo_settings(path)).describe().samples == 4
 
 
 def test_a_cache_that_cannot_be_written_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

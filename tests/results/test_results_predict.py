@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,7 @@ import pytest
 import torch
 
 from elastichost.api.run import Run
-from elastichost.config.job import load_job, to_toml
+from elastichost.config.job import JobSpec, load_job, to_toml
 from elastichost.errors import ConfigError, DataError, ElastichostError, ModelError
 from elastichost.quality.binary import evaluate, probabilities
 from elastichost.results import preprocess, reader
@@ -22,6 +24,7 @@ from elastichost.results.export import export
 from elastichost.results.predict import predict
 from elastichost.worker.steps.model_runner import ModelRunner
 from tests.datasets.sources.s3_server import S3Server, s3_environment, store
+from tests.results.conftest import make_run
 from tests.results.test_results_export import OWN_LAYERS, OWN_MODEL
 
 __all__ = ["s3_environment", "store"]
@@ -92,14 +95,15 @@ def test_a_model_that_fails_at_a_later_batch_is_a_model_error(
 
     def fails(self: ModelRunner, batch: Any) -> Any:
         calls.append(batch.samples.size)
-        if len(calls) > 1:
+        if len(calls) > 2:
             raise RuntimeError("shape mismatch")
         return real(self, batch)
 
     monkeypatch.setattr(ModelRunner, "scores", fails)
     monkeypatch.setattr("elastichost.results.predict.BATCH_SIZE", 3)
-    with pytest.raises(ModelError, match="shape mismatch"):
+    with pytest.raises(ModelError, match="shape mismatch") as failed:
         predict(run.directory, run.directory / "samples.parquet", tmp_path / "scores.parquet")
+    assert "2 samples from row 4 on" in failed.value.message, "of the file, not of its second row group"
 
 
 def test_the_suffix_chooses_the_format(run: Any, tmp_path: Path) -> None:
@@ -124,12 +128,110 @@ def test_a_table_is_scored_by_a_run_whose_csv_files_have_decimal_commas(make: An
     np.testing.assert_allclose(scores, probabilities(run.dlrm_logits()), rtol=1e-4)
 
 
-def test_a_model_that_was_trained_on_csv_scores_parquet(run: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("data_format", ["csv", "parquet"])
+def test_a_table_may_have_columns_that_the_job_does_not_read_and_string_views(make: Any, data_format: str) -> None:
+    run = make()
+    types = "data.csv.types={user='int', item='int', recent='list[int]'}"
+    file = run.directory / "job.resolved.toml"
+    file.write_text(to_toml(load_job(file, [f"data.format={data_format}", types], {})))
+    code = run.table.column("code").cast(pa.string_view())
+    table = run.table.set_column(run.table.column_names.index("code"), "code", code)
+    table = table.append_column("origin", pa.array([{"page": "a"}] * 6)).append_column("seen", pa.array([True] * 6))
+    (batch,) = table.combine_chunks().to_batches()
+    for given in (table, batch):
+        scores = Run(run.directory).predict(given).column("probability").to_numpy()
+        np.testing.assert_allclose(scores, probabilities(run.dlrm_logits()), rtol=1e-4)
+
+
+def test_columns_without_any_value_are_scored_as_nulls(make: Any, tmp_path: Path) -> None:
+    """As one row with what is known of a new user gives them: data frames and Arrow have a type of its own for them."""
+    run = make()
+    row = run.table.slice(0, 1)
+    for name, values in (("price", [None]), ("user", [None]), ("code", [None]), ("recent", [[]])):
+        row = row.set_column(row.column_names.index(name), name, pa.array(values))
+    assert row.schema.field("recent").type == pa.list_(pa.null())
+    typed = row.cast(pa.schema([(one.name, run.table.schema.field(one.name).type) for one in row.schema]))
+    found, expected = (Run(run.directory).predict(one).column("probability").to_pylist() for one in (row, typed))
+    assert found == expected
+    model = export(run.directory, tmp_path / "model").directory
+    scorer = reader.Scorer(model)
+    np.testing.assert_allclose(found, scorer.scores(scorer.preprocessor.prepare(row)), atol=1e-6)
+
+
+def test_two_runs_in_one_process_have_models_with_modules_of_one_name(tmp_path: Path) -> None:
+    """`layers_of_runs` of the first one has the same names and shapes as that of the second one, and other results."""
+    runs = []
+    for name, scale in (("first", "1.5"), ("second", "-1.5")):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "layers_of_runs.py").write_text(OWN_LAYERS.replace("self.weight *", f"{scale} * self.weight *"))
+        (folder / "own.py").write_text(OWN_MODEL.replace("own_layers", "layers_of_runs"))
+        runs.append(make_run(folder / "run", build=f"{folder}/own.py:build", args="{}"))
+    for number, run in enumerate((*runs, runs[0])):
+        found = Run(run.directory).predict(run.table).column("probability").to_numpy()
+        exported = export(run.directory, tmp_path / f"model_{number}")
+        scorer = reader.Scorer(exported.directory)
+        np.testing.assert_allclose(found, scorer.scores(scorer.preprocessor.prepare(run.table)), atol=1e-6)
+    sys.modules.pop("layers_of_runs", None)
+
+
+def weighted(run: Any) -> None:
+    file = run.directory / "job.resolved.toml"
+    file.write_text(to_toml(load_job(file, ["data.weight=weight"], {})))
+
+
+def test_metrics_are_weighted_where_the_file_has_the_weights_of_the_job(make: Any, tmp_path: Path) -> None:
+    run = make()
+    weighted(run)
+    weights = np.array([1, 0, 3, 2, 0.5, 4], dtype=np.float32)
+    labels = run.table.column("label").to_numpy().astype(np.float32)
+    pq.write_table(run.table.append_column("weight", pa.array(weights)), tmp_path / "weighted.parquet")
+    with_weights = predict(run.directory, tmp_path / "weighted.parquet", tmp_path / "scores.parquet").quality[0]
+    without = predict(run.directory, run.directory / "samples.parquet", tmp_path / "scores.parquet").quality[0]
+    assert with_weights.logloss == pytest.approx(evaluate(run.dlrm_logits(), labels, weights).logloss, rel=1e-4)
+    assert without.logloss == pytest.approx(evaluate(run.dlrm_logits(), labels).logloss, rel=1e-4)
+    assert with_weights.logloss != pytest.approx(without.logloss, rel=1e-3)
+
+
+def test_a_bad_weight_stops_scores_only_where_there_are_labels(make: Any, tmp_path: Path) -> None:
+    run = make()
+    weighted(run)
+    bad = run.table.append_column("weight", pa.array([1, 1, None, -1, 1, 1], pa.float32()))
+    pq.write_table(bad.drop_columns(["label"]), tmp_path / "new.parquet")
+    assert predict(run.directory, tmp_path / "new.parquet", tmp_path / "scores.parquet").samples == 6
+    pq.write_table(bad, tmp_path / "bad.parquet")
+    with pytest.raises(DataError, match="column 'weight': weight is None, not a number"):
+        predict(run.directory, tmp_path / "bad.parquet", tmp_path / "scores.parquet")
+
+
+def test_a_model_that_was_trained_on_csv_scores_parquet(make: Any, tmp_path: Path) -> None:
+    run = make()
     file = run.directory / "job.resolved.toml"
     file.write_text(file.read_text().replace('format = "parquet"', 'format = "csv"'))
     assert 'format = "csv"' in file.read_text()
     report = predict(run.directory, run.directory / "samples.parquet", tmp_path / "scores.parquet")
     assert (report.samples, report.labels) == (6, ("label",))
+
+
+@pytest.mark.parametrize("data_format", ["criteo_tsv", "synthetic"])
+def test_parquet_is_scored_by_a_run_on_data_with_fixed_columns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data_format: str
+) -> None:
+    """Its columns have types of their own, whatever the training data were. A table is written as Parquet."""
+    data = f'[data]\nformat = "{data_format}"\n' + ('train = ["day_0"]\n' if data_format == "criteo_tsv" else "")
+    (tmp_path / "job.resolved.toml").write_text(f'[model]\nbuild = "a:b"\n{data}')
+    asked: list[str] = []
+
+    def stops(job: JobSpec, split: str, *, files: list[str], **_: object) -> None:
+        asked.extend([job.data.format, Path(files[0]).suffix])
+        raise DataError("far enough")
+
+    found = SimpleNamespace(manifest=SimpleNamespace(model=SimpleNamespace(tables=(), list_features=())))
+    monkeypatch.setattr("elastichost.results.predict.find_checkpoint", lambda *_, **__: found)
+    monkeypatch.setattr("elastichost.results.predict.open_reader", stops)
+    with pytest.raises(DataError, match="far enough"):
+        Run(tmp_path).predict(pa.table({"label": [1]}))
+    assert asked == ["parquet", ".parquet"]
 
 
 def test_several_labels_have_a_column_each(make: Any, tmp_path: Path) -> None:

@@ -46,6 +46,7 @@ def init(
     """
     from elastichost.cli.sources import patient_requests
     from elastichost.config.job import make_job
+    from elastichost.config.tables import resolve_tables
     from elastichost.datasets.files import base_name
     from elastichost.datasets.preflight import check_data
 
@@ -54,6 +55,7 @@ def init(
         text, warnings = _text(file, label, test, patient_requests(out))
         job = make_job(tomllib.loads(text), Path.cwd(), "the job of init", environ={})
         check = check_data(job)
+        resolve_tables(job, check.train.key_kinds)
     typer.echo(text, nl=False)
     rows = f"{check.train.samples:,} samples"
     if check.test is not None:

@@ -116,7 +116,7 @@ def read_pinned(run_dir: Path) -> PinnedFiles:
         return msgspec.json.decode(path.read_bytes(), type=PinnedFiles)
     except FileNotFoundError:
         return NOT_PINNED
-    except (OSError, msgspec.DecodeError, msgspec.ValidationError) as error:
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise CheckpointError(
             f"{path}: names the data files of the run, and cannot be read: {error}",
             hint="remove it if no file of the data was added or replaced since the run began",

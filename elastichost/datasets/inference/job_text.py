@@ -56,7 +56,17 @@ def _head(facts: JobSource, roles: Sequence[Role]) -> str:
         width = max(map(len, names))
         lines += [f"#   {name:{width}}  {one.use}: {one.reason}" for name, one in zip(names, roles, strict=True)]
     lines += ["#", "# Train:  elastichost run FILE", "# Look:   elastichost plan FILE", ""]
-    return "\n".join(lines)
+    return "\n".join(map(_one_line, lines))
+
+
+def _one_line(comment: str) -> str:
+    """The comment with escapes for line breaks and control characters, which TOML refuses there: a name or a value of
+    the data may have some."""
+    return "".join(letter if letter.isprintable() else _escaped(letter) for letter in comment)
+
+
+def _escaped(letter: str) -> str:
+    return letter.encode("unicode_escape").decode()
 
 
 def _model(dense: int, categorical: int) -> str:
@@ -90,7 +100,8 @@ def _data(facts: JobSource, roles: Sequence[Role], dense: list[str], categorical
         yield f"csv.decimal = {_quoted(sample.decimal)}"
     ids = (one.column for one in roles if one.use == "categorical")
     # A column without a type holds strings, which the words true and false of a CSV file are, too.
-    types = {one.name: one.type for one in ids if one.type not in ("string", "bool")}
+    typed = (one for one in ids if one.type not in ("string", "bool"))
+    types = {one.name: "int" if one.type == "float" else one.type for one in typed}  # ids as 17.0 are read as 17
     if any(kind.startswith("list") for kind in types.values()) and sample.list_delimiter != "|":
         yield f"csv.list_delimiter = {_quoted(sample.list_delimiter)}"
     if types:
@@ -128,8 +139,8 @@ def _shared_tables(shared: dict[str, str]) -> Iterator[str]:
 
 
 def _quoted(text: str) -> str:
-    """A basic string of TOML, which JSON's strings are."""
-    return json.dumps(text, ensure_ascii=False)
+    """A basic string of TOML, which JSON's strings are, but for one character that TOML has no place for."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _key(name: str) -> str:

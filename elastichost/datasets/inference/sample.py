@@ -6,7 +6,10 @@ import gzip
 import io
 import os
 import zlib
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import BinaryIO, Literal
 
 import numpy as np
@@ -38,6 +41,7 @@ ROWS = 200_000
 TEXT_BYTES = 32 << 20
 PIECE_BYTES = 1 << 20  # of a request to an address
 GROUPS = 4  # row groups of a Parquet file that are read
+GZIP_RATIO = 4  # of text, about
 REMOTE_BYTES = 64 << 20  # of a Parquet file at an address that are read, or one row group
 
 FileFormat = Literal["parquet", "csv", "criteo_tsv"]
@@ -45,7 +49,8 @@ FileFormat = Literal["parquet", "csv", "criteo_tsv"]
 
 @dataclass(frozen=True, slots=True)
 class FileSample:
-    """Some rows of a file. rows: number of all rows, None if it is not known. text_types: of the columns of a CSV file.
+    """Some rows of a file. rows: number of all rows, None if it is not known. about_rows: the same, estimated from the
+    bytes of the file where it is not known. text_types: of the columns of a CSV file.
     list_delimiter: "" if no column has lists. decimal: before the fraction of a number. first_bytes: of the file as it
     is stored, so those of gzip tell it. bad_rows: left out, because they do not have the columns of the header;
     first_bad: what is wrong with the first."""
@@ -53,6 +58,7 @@ class FileSample:
     format: FileFormat
     table: pa.Table
     rows: int | None = None
+    about_rows: int = 0
     text_types: dict[str, TextType] | None = None
     delimiter: str = ","
     list_delimiter: str = ""
@@ -76,7 +82,7 @@ def read_sample(name: str | os.PathLike[str], waiting: RequestPolicy = BEFORE_RU
         first_line, body = _text(stored.path, file, is_compressed=first_bytes.startswith(GZIP_MAGIC))
     if format_of_line(first_line) == "criteo_tsv":
         return FileSample("criteo_tsv", pa.table({}), first_bytes=first_bytes)
-    return _csv(stored.path, first_line, body, first_bytes)
+    return _csv(stored, first_line, body, first_bytes)
 
 
 def _parquet(stored: FileStamp, waiting: RequestPolicy) -> FileSample:
@@ -84,14 +90,23 @@ def _parquet(stored: FileStamp, waiting: RequestPolicy) -> FileSample:
     try:
         with opened_parquet(stored, waiting) as source, pq.ParquetFile(source, pre_buffer=is_url(path)) as file:
             groups = _groups(file.metadata, REMOTE_BYTES if is_url(path) else None)
+            _check_names(path, file.schema_arrow.names)
             each = ROWS // max(len(groups), 1)
-            parts = [file.read_row_group(group).slice(0, each) for group in groups]
-            rows = file.metadata.num_rows
+            # A whole group may not fit into memory, and a slice of it would keep all of it.
+            parts = [batch for group in groups for batch in islice(file.iter_batches(each, row_groups=[group]), 1)]
+            rows, schema = file.metadata.num_rows, file.schema_arrow
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{path}: not a readable Parquet file ({str(error).splitlines()[0]})") from error
     if not rows:
         raise DataError(f"{path}: has no rows", hint="name a file with samples")
-    return FileSample("parquet", pa.concat_tables(parts), rows)
+    return FileSample("parquet", pa.Table.from_batches(parts, schema), rows, rows)
+
+
+def _check_names(path: str, names: Sequence[str]) -> None:
+    """Raises DataError for two columns of one name."""
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise DataError(f"{path}: two columns have the name {twice[0]!r}", hint="write the file with other names")
 
 
 def _groups(metadata: pq.FileMetaData, most_bytes: int | None) -> list[int]:
@@ -109,8 +124,8 @@ def _stored_bytes(group: pq.RowGroupMetaData) -> int:
     return sum(group.column(number).total_compressed_size for number in range(group.num_columns))
 
 
-def _csv(path: str, header: bytes, body: bytes, first_bytes: bytes) -> FileSample:
-    is_whole = len(header) + len(body) <= TEXT_BYTES
+def _csv(stored: FileStamp, header: bytes, body: bytes, first_bytes: bytes) -> FileSample:
+    path, is_whole = stored.path, len(header) + len(body) <= TEXT_BYTES
     delimiter = real_delimiter(header, ",") or ","
     try:
         names = read_header(header, delimiter)
@@ -141,10 +156,20 @@ def _csv(path: str, header: bytes, body: bytes, first_bytes: bytes) -> FileSampl
     for name in table.column_names:
         types[name], values = typed_column(table.column(name), list_delimiter, decimal)
         columns.append(values)
-    rows = lines if is_whole else None
-    found = pa.table(columns, names=table.column_names)
-    first_bad = log.first[1] if log.first is not None else ""
-    return FileSample("csv", found, rows, types, delimiter, list_delimiter, decimal, first_bytes, log.count, first_bad)
+    text_bytes = stored.size_bytes * (GZIP_RATIO if first_bytes.startswith(GZIP_MAGIC) else 1)
+    return FileSample(
+        "csv",
+        pa.table(columns, names=table.column_names),
+        rows=lines if is_whole else None,
+        about_rows=lines if is_whole else lines * text_bytes // len(body),
+        text_types=types,
+        delimiter=delimiter,
+        list_delimiter=list_delimiter,
+        decimal=decimal,
+        first_bytes=first_bytes,
+        bad_rows=log.count,
+        first_bad=log.first[1] if log.first is not None else "",
+    )
 
 
 def _text(path: str, file: BinaryIO, *, is_compressed: bool) -> tuple[bytes, bytes]:

@@ -7,9 +7,9 @@ from typing import Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from elastichost.datasets.text.csv_block import TRUE, are_booleans, floats_of, without_empty
+from elastichost.datasets.text.csv_block import TRUE, are_booleans, floats_of, without_missing
 
-__all__ = ["LIST_DELIMITERS", "decimal_of", "list_delimiter_of", "typed_column"]
+__all__ = ["LIST_DELIMITERS", "are_times", "decimal_of", "list_delimiter_of", "typed_column"]
 
 LIST_DELIMITERS = ("|", ";", " ")
 LEAST_LISTS = 0.01  # of the values: fewer with a delimiter in them are taken for an accident
@@ -24,18 +24,19 @@ TextType = Literal["int", "float", "bool", "string", "list[int]", "list[string]"
 
 def typed_column(texts: pa.ChunkedArray, list_delimiter: str, decimal: str = ".") -> tuple[TextType, pa.ChunkedArray]:
     """(type, values) of a column of strings; a null stays null. list_delimiter: separates the items of lists, "" if
-    the file has no lists; empty texts are null, but for text and lists. decimal: before the fraction of a number."""
+    the file has no lists; empty texts, and words for a missing value, are null but in text and lists of text. decimal:
+    before the fraction of a number."""
     texts = texts.combine_chunks() if texts.num_chunks != 1 else texts.chunk(0)
-    words, texts = texts, without_empty(texts)
+    words, texts = texts, without_missing(texts)
     known = texts.drop_null()
     if not len(known):
         return "string", pa.chunked_array([words])
     if list_delimiter and _has_lists(known, list_delimiter):
-        items = pc.split_pattern(words, list_delimiter)
+        items = pc.split_pattern(texts, list_delimiter)
         inner = items.flatten()
         if _all_match(inner.filter(pc.not_equal(inner, "")), INTEGER):
-            return "list[int]", pa.chunked_array([items])
-        return "list[string]", pa.chunked_array([items])
+            return "list[int]", pa.chunked_array([_lists_of_integers(items)])
+        return "list[string]", pa.chunked_array([pc.split_pattern(words, list_delimiter)])
     if _all_match(known, INTEGER):
         if pc.any(pc.match_substring_regex(known, LEADING_ZERO)).as_py():
             return "string", pa.chunked_array([words])
@@ -47,7 +48,7 @@ def typed_column(texts: pa.ChunkedArray, list_delimiter: str, decimal: str = "."
         return "bool", pa.chunked_array(
             [pc.if_else(pc.is_valid(texts), pc.is_in(texts, value_set=pa.array(TRUE)), None)]
         )
-    if _all_match(known, TIME):
+    if are_times(known):
         return "time", pa.chunked_array([texts])
     try:
         return "float", pa.chunked_array([floats_of(texts, decimal)])
@@ -55,11 +56,25 @@ def typed_column(texts: pa.ChunkedArray, list_delimiter: str, decimal: str = "."
         return "string", pa.chunked_array([words])
 
 
+def _lists_of_integers(items: pa.ListArray) -> pa.ListArray:
+    """Lists of int64 of lists of texts; an empty item is null."""
+    values = pc.if_else(pc.equal(items.values, ""), None, items.values).cast(pa.int64())
+    return pa.ListArray.from_arrays(items.offsets, values, mask=items.is_null())
+
+
 def _long_integers(texts: pa.Array, words: pa.Array) -> tuple[TextType, pa.ChunkedArray]:
     try:
         return "int", pa.chunked_array([texts.cast(pa.int64())])
     except pa.ArrowInvalid:
         return "string", pa.chunked_array([words])
+
+
+def are_times(known: pa.ChunkedArray | pa.Array) -> bool:
+    """Whether texts, or bytes, without nulls are dates, or dates with a time."""
+    if not len(known):
+        return False
+    is_text = pa.types.is_string(known.type) or pa.types.is_large_string(known.type)
+    return is_text and _all_match(known, TIME)
 
 
 def list_delimiter_of(columns: list[pa.ChunkedArray]) -> str:
@@ -82,7 +97,7 @@ def decimal_of(columns: list[pa.ChunkedArray]) -> str:
     A column whose commas all stand as in 1,234 decides nothing: they may separate thousands."""
     found = "."
     for column in columns:
-        known = column.drop_null()
+        known = without_missing(column).drop_null()
         if _are_fractions(known, "."):
             return "."
         if _are_fractions(known, ","):

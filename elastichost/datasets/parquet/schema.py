@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from elastichost.datasets.api import DatasetDescription, Unit
-from elastichost.datasets.arrow_columns import id_type, is_numeric
+from elastichost.datasets.arrow_columns import id_type, is_list, is_numeric
 from elastichost.datasets.files import (
     FIRST_BYTES,
     FileStamp,
@@ -209,7 +209,7 @@ def _check_columns(
                 problems.add(path, f"no column {name!r}{did_you_mean(name, file.schema.names)}")
                 continue
             column_type = file.schema.field(name).type
-            kind = id_type(column_type)
+            kind = settings.null_kinds.get(name) if _is_null(column_type) else id_type(column_type)
             if kind is None:
                 problems.add(path, f"column {name!r} is {column_type}: ids are ints, strings, or lists of them")
                 continue
@@ -224,6 +224,11 @@ def _check_columns(
     return kinds, tuple(name for name, (_, _, is_list) in seen.items() if is_list)
 
 
+def _is_null(column_type: pa.DataType) -> bool:
+    """Whether the column has no value: programs that infer types give it one of its own."""
+    return bool(pa.types.is_null(column_type.value_type if is_list(column_type) else column_type))
+
+
 def _in_words(kind: KeyKind, is_list: bool) -> str:
     return f"lists of {kind}s" if is_list else f"{kind}s"
 
@@ -234,9 +239,11 @@ def _check_numeric_columns(file: ParquetFacts, settings: DataSettings, problems:
     wanted |= dict.fromkeys(settings.dense, "a dense value")
     for name, role in wanted.items():
         if name not in file.schema.names:
-            if role == "a label" and not settings.labels_required:
+            if role != "a dense value" and not settings.labels_required:
                 continue
             problems.add(file.stamp.path, f"no column {name!r}{did_you_mean(name, file.schema.names)}")
+        elif not settings.labels_required and pa.types.is_null(file.schema.field(name).type):
+            continue  # of rows that are scored, no one has a value
         elif not is_numeric(file.schema.field(name).type):
             found = f"column {name!r} is {file.schema.field(name).type}: {role} must be a number or bool"
             problems.add(file.stamp.path, f"{found}; {_remedy(name, role, settings)}")

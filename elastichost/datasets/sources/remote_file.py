@@ -75,13 +75,19 @@ class RemoteFile(_File):
         self._file, self._waiting, self._connection = file, waiting, SourceConnection(waiting.stall_s, stores)
 
     def _part(self, start: int, stop: int) -> bytes:
-        data = bytearray(stop - start)
-        tried(self._file.url, lambda: self._read(start, data), self._waiting)
-        return bytes(data)
+        data, filled = bytearray(stop - start), 0
 
-    def _read(self, start: int, data: bytearray) -> None:
-        self._connection.read(self._file, start, memoryview(data))
-        self._connection.check(self._file)
+        def arrived(size: int) -> None:
+            nonlocal filled
+            filled += size
+
+        def read() -> None:
+            if filled < len(data):  # a try that failed may have brought some
+                self._connection.read(self._file, start + filled, memoryview(data)[filled:], arrived)
+            self._connection.check(self._file)
+
+        tried(self._file.url, read, self._waiting, lambda: filled)
+        return bytes(data)
 
     def close(self) -> None:
         self._connection.close()

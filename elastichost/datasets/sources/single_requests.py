@@ -6,9 +6,9 @@ tried a few times; a worker waits as long as its job has patience, and tells its
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeVar
 
 from elastichost.datasets.sources.patience import SourceHealth, failed, is_given_up, received, wait_s
@@ -69,14 +69,20 @@ class PatientPolicy(RequestPolicy):
         return tries >= TRIES and is_given_up(health, time.monotonic(), self._patience_s)
 
 
-def tried(url: str, request: Callable[[], Found], waiting: RequestPolicy) -> Found:
-    """The result of a request, which may be made several times. Raises SourceGoneError when the source is given up."""
-    health = SourceHealth(time.monotonic())
-    for tries in itertools.count(1):
+def tried(
+    url: str, request: Callable[[], Found], waiting: RequestPolicy, arrived_bytes: Callable[[], int] = lambda: 0
+) -> Found:
+    """The result of a request, which may be made several times. arrived_bytes: of all tries, for a request that begins
+    again where its last try ended: a source that gives bytes is not given up. Raises SourceGoneError when it is."""
+    health, tries, before_bytes = SourceHealth(time.monotonic()), 0, 0
+    while True:
+        tries += 1
         try:
             found = waiting.call(request)
         except SourceError as error:
             now_s = time.monotonic()
+            if (size := arrived_bytes()) > before_bytes:
+                health, tries, before_bytes = replace(health, byte_s=now_s), 1, size
             health, is_told = failed(health, now_s)
             if is_told:
                 waiting.tell(_message(error.trouble, url, str(error), health.waited_s(now_s), health))
@@ -91,7 +97,6 @@ def tried(url: str, request: Callable[[], Found], waiting: RequestPolicy) -> Fou
             if told is not None:
                 waiting.tell(_message("recovered", url, "", told.worst_s, told))
             return found
-    raise AssertionError("the last try returns or raises")
 
 
 def _message(trouble: SourceTrouble, url: str, error: str, waited_s: float, health: SourceHealth) -> SourceTroubleMsg:

@@ -7,7 +7,7 @@ import io
 import os
 import shlex
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, Literal
@@ -33,7 +33,7 @@ from elastichost.datasets.parquet.group_writer import write_groups
 from elastichost.datasets.settings import CRITEO_CATEGORICAL, CRITEO_DENSE, CRITEO_LABEL
 from elastichost.datasets.sources.single_requests import BEFORE_RUN, RequestPolicy
 from elastichost.datasets.text.csv import ARROW_TYPES, header_problem, read_header
-from elastichost.datasets.text.csv_block import BlockFormat, are_booleans, floats_of, read_block, without_empty
+from elastichost.datasets.text.csv_block import BlockFormat, are_booleans, floats_of, read_block, without_missing
 from elastichost.errors import DataError
 from elastichost.human_readable import did_you_mean
 
@@ -67,6 +67,7 @@ def convert(
     *,
     format: SourceFormat,  # noqa: A002 - the name of this setting in the job file
     types: Mapping[str, str] | None = None,
+    columns: Collection[str] = (),
     delimiter: str = ",",
     list_delimiter: str = "|",
     decimal: str = ".",
@@ -79,6 +80,7 @@ def convert(
 
     types     CSV column -> int, float, bool, string, list[int] or list[string]; the type of a column without an entry
               is found from the first 16 MiB: int, float, bool (true and false) or string
+    columns   of a CSV file that are read and written; none: all of them, whose names must differ
     decimal   "." or ",": before the fraction of a number of a CSV file
     progress  is called with the number of rows written so far
     source    a path, or an address, whose bytes are read once, in pieces
@@ -97,9 +99,8 @@ def convert(
     try:
         with lines:
             block = _criteo_format() if format == "criteo_tsv" else None
-            conversion = _Conversion(
-                file.path, lines, block, dict(types or {}), delimiter, list_delimiter, decimal, bad_rows == "skip"
-            )
+            csv = _CsvForm(dict(types or {}), frozenset(columns), delimiter, list_delimiter, decimal)
+            conversion = _Conversion(file.path, lines, block, csv, skip=bad_rows == "skip")
             row_groups = _write_atomically(destination, conversion, row_group_rows, progress)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise _damaged(file.path, error) from error
@@ -185,28 +186,29 @@ class _LineBlocks:
             yield rest
 
 
+@dataclass(frozen=True, slots=True)
+class _CsvForm:
+    """What `convert` is told about a CSV file."""
+
+    types: Mapping[str, str]
+    columns: frozenset[str]
+    delimiter: str
+    list_delimiter: str
+    decimal: str
+
+
 class _Conversion:
-    """Gives tables of the good rows, block by block, and counts the bad ones."""
+    """Gives tables of the good rows, block by block, and counts the bad ones. block: of Criteo TSV; None: CSV, whose
+    block format is found from the header and the first block."""
 
     def __init__(
-        self,
-        source: str,
-        lines: _LineBlocks,
-        block: BlockFormat | None,
-        types: dict[str, str],
-        delimiter: str,
-        list_delimiter: str,
-        decimal: str,
-        skip: bool,
+        self, source: str, lines: _LineBlocks, block: BlockFormat | None, csv: _CsvForm, *, skip: bool
     ) -> None:
         self.source = source
         self._lines = lines
         self._block = block
         self._is_criteo = block is not None
-        self._types = types
-        self._delimiter = delimiter
-        self._list_delimiter = list_delimiter
-        self._decimal = decimal
+        self._csv = csv
         self._skip = skip
         self.rows = 0
         self.bad_rows = 0
@@ -253,44 +255,49 @@ class _Conversion:
     def _read_header(self) -> tuple[str, ...]:
         line = self._lines.first_line()
         try:
-            header = read_header(line, self._delimiter)
+            header = read_header(line, self._csv.delimiter)
         except ValueError as error:
             raise DataError(
                 f"{self.source}: line 1: {header_problem(error)}", hint="save the file as CSV in UTF-8, then convert it"
             ) from error
-        if (other := real_delimiter(line, self._delimiter)) is not None:
+        if (other := real_delimiter(line, self._csv.delimiter)) is not None:
             shown = shlex.quote(other.replace("\t", "\\t"))
             raise DataError(
                 f"{self.source}: line 1 has one column: columns are separated by {shown}",
                 hint=f"convert it with --delimiter {shown}",
             )
-        if len(set(header)) != len(header):
+        read = self._read_columns(header)
+        if len(set(read)) != len(read):
             raise DataError(f"{self.source}: line 1: a column name appears twice", hint="column names must differ")
-        for name, kind in self._types.items():
+        for name, kind in self._csv.types.items():
             if kind not in CONVERT_TYPES:
                 raise DataError(
                     f"{kind!r} of column {name!r} is not a type", hint=f"use one of {', '.join(CONVERT_TYPES)}"
                 )
+        for name in (*self._csv.types, *self._csv.columns):
             if name not in header:
                 raise DataError(f"{self.source}: no column {name!r} in the header{did_you_mean(name, header)}")
         return header
+
+    def _read_columns(self, header: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(name for name in header if not self._csv.columns or name in self._csv.columns)
 
     def _infer(self, header: tuple[str, ...], text: bytes) -> BlockFormat:
         """The block format, with types from the first block for the columns that have no declared type."""
         block = BlockFormat(
             names=header,
-            types=dict.fromkeys(header, pa.string()),
-            delimiter=self._delimiter,
-            list_delimiter=self._list_delimiter,
-            decimal=self._decimal,
+            types=dict.fromkeys(self._read_columns(header), pa.string()),
+            delimiter=self._csv.delimiter,
+            list_delimiter=self._csv.list_delimiter,
+            decimal=self._csv.decimal,
         )
         lines = text.count(b"\n") + (not text.endswith(b"\n"))
         data = np.frombuffer(text, dtype=np.uint8)
         table = read_block(data, lines, block, BadRowLog(lines), lambda row: f"{self.source}: line {row + 2}")
         types = {}
-        for name in header:
-            told = self._types.get(name)
-            types[name] = CONVERT_TYPES[told] if told else _infer_type(table.column(name), self._decimal)
+        for name in self._read_columns(header):
+            told = self._csv.types.get(name)
+            types[name] = CONVERT_TYPES[told] if told else _infer_type(table.column(name), self._csv.decimal)
         return replace(block, types=types)
 
 
@@ -298,7 +305,7 @@ def _criteo_format() -> BlockFormat:
     names = (CRITEO_LABEL, *CRITEO_DENSE, *CRITEO_CATEGORICAL)
     integers = dict.fromkeys((CRITEO_LABEL, *CRITEO_DENSE), pa.int64())
     strings = dict.fromkeys(CRITEO_CATEGORICAL, pa.string())
-    return BlockFormat(names=names, types={**integers, **strings}, delimiter="\t", quoted=False)
+    return BlockFormat(names=names, types={**integers, **strings}, delimiter="\t", quoted=False, has_words=False)
 
 
 def _check_labels(table: pa.Table, log: BadRowLog, locate: Callable[[int], str]) -> pa.Table:
@@ -316,7 +323,7 @@ def _check_labels(table: pa.Table, log: BadRowLog, locate: Callable[[int], str])
 def _infer_type(column: pa.ChunkedArray, decimal: str) -> pa.DataType:
     """bool for true and false; int64 where it represents all values exactly (no leading zeros, no overflow), else
     float64, else string. Empty texts count as nulls."""
-    column = without_empty(column)
+    column = without_missing(column)
     if column.null_count == len(column):
         return pa.string()
     if are_booleans(column):

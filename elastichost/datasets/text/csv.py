@@ -86,7 +86,7 @@ class CsvLines:
             shown = json.dumps(other)
             return (f"{path}: line 1: columns are separated by {shown}: set data.csv.delimiter = {shown}",)
         self._headers[path] = header
-        optional = () if settings.labels_required else settings.labels
+        optional = () if settings.labels_required else (*settings.labels, settings.weight)
         problems = [
             f"{path}: no column {name!r} in the header{did_you_mean(name, header)}"
             for name in settings.columns

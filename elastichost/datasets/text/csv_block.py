@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,10 +15,13 @@ from pyarrow import csv
 from elastichost.datasets.bad_rows import BadRowLog
 from elastichost.errors import DataError
 
-__all__ = ["FALSE", "TRUE", "BlockFormat", "are_booleans", "floats_of", "read_block", "without_empty"]
+__all__ = ["FALSE", "TRUE", "BlockFormat", "are_booleans", "floats_of", "read_block", "without_missing"]
 
 INTEGER = re.compile(r"-?[0-9]+")
 TRUE, FALSE = ("true", "True", "TRUE"), ("false", "False", "FALSE")
+# For a missing number pandas, R and databases write one of these words, if they write one at all.
+MISSING = ("NA", "N/A", "n/a", "<NA>", "#N/A", "NULL", "Null", "null", "None", r"\N")
+NOT_A_NUMBER = ("NaN", "nan")  # a number with a fraction has this value; a whole number has not
 CARRIAGE_RETURN = b"\r"
 COMMA_HINT = '; for a decimal comma set data.csv.decimal = "," (or convert with --decimal ,)'
 QUESTION_MARK = np.uint8(ord("?"))
@@ -36,6 +39,7 @@ class BlockFormat:
     list_delimiter  one character, between the elements of a list
     quoted          whether fields may be quoted with '"'
     decimal         "." or ",": before the fraction of a number; the other one is no part of a number
+    has_words       whether a number may be missing as one of MISSING; an empty field is missing in any case
     """
 
     names: tuple[str, ...]
@@ -44,6 +48,7 @@ class BlockFormat:
     list_delimiter: str = "|"
     quoted: bool = True
     decimal: str = "."
+    has_words: bool = True
 
 
 def read_block(
@@ -51,9 +56,10 @@ def read_block(
 ) -> pa.Table:
     """A table of `lines` rows, with nulls where a line has a wrong number of fields or a value has a wrong type.
 
-    An empty field is null; a quoted empty field is an empty string in a column of text, and null in any other. Bad rows
-    are added to `log`, with the place `locate(row)`. Raises DataError when a quoted field holds a line break, or a line
-    a carriage return, because lines are not rows then.
+    An empty field is null; a quoted empty field is an empty string in a column of text, and null in any other, as one
+    of MISSING is. Whole numbers may have a fraction of zeros: pandas writes it where a number of the column is missing.
+    Bad rows are added to `log`, with the place `locate(row)`. Raises DataError when a quoted field holds a line break,
+    or a line a carriage return, because lines are not rows then.
     """
     scalar_types = {name: pa.string() if pa.types.is_list(kind) else kind for name, kind in block.types.items()}
     ragged: dict[int, tuple[int, int]] = {}
@@ -76,6 +82,8 @@ def read_block(
         if not converted:
             column = _convert(column, scalar_types[name], name, block, log, locate)
         if pa.types.is_list(kind):
+            if pa.types.is_integer(kind.value_type) and block.has_words:
+                column = without_missing(column, MISSING + NOT_A_NUMBER)
             column = _split_lists(column, kind.value_type, block.list_delimiter, name, log, locate)
         columns.append(column)
     return pa.table(columns, names=list(block.types))
@@ -179,9 +187,11 @@ def _line_break_error(data: npt.NDArray[np.uint8], block: BlockFormat, locate: C
     )
 
 
-def without_empty(texts: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Array:
-    """The texts, or bytes, with nulls for empty ones: programs that quote all fields write missing numbers so."""
-    return pc.if_else(pc.equal(pc.binary_length(texts), 0), None, texts)
+def without_missing(texts: pa.ChunkedArray | pa.Array, words: Sequence[str] = MISSING) -> pa.ChunkedArray | pa.Array:
+    """The texts, or bytes, with nulls for empty ones, which programs that quote all fields write for missing numbers,
+    and for one of `words`."""
+    is_word = pc.is_in(texts, value_set=pa.array(words, pa.string()).cast(texts.type))
+    return pc.if_else(pc.or_(pc.equal(pc.binary_length(texts), 0), is_word), None, texts)
 
 
 def _convert(
@@ -195,7 +205,8 @@ def _convert(
     """Converts bytes to values: all at once if that succeeds, as for the other columns of a block that has a bad value
     or a label of true and false; else one by one, which is slow."""
     if not pa.types.is_string(kind):
-        column = without_empty(column)
+        words = MISSING + (NOT_A_NUMBER if pa.types.is_integer(kind) else ())
+        column = without_missing(column, words if block.has_words else ())
     whole = _converted(column, kind, block.decimal)
     if whole is not None:
         return whole
@@ -233,6 +244,8 @@ def _converted(column: pa.ChunkedArray, kind: pa.DataType, decimal: str) -> pa.C
             return pc.if_else(pc.is_valid(texts), is_true, None).cast(kind)
         if pa.types.is_floating(kind):
             return floats_of(texts, decimal)
+        if pa.types.is_integer(kind):
+            return pc.replace_substring_regex(texts, rf"[{decimal}]0+$", "").cast(kind)
         return None if pa.types.is_boolean(kind) else texts.cast(kind)
     except pa.ArrowInvalid:
         return None
@@ -264,7 +277,8 @@ def _value(text: bytes, kind: pa.DataType, decimal: str = ".") -> object | None:
         return characters
     characters = characters.strip()
     if pa.types.is_integer(kind):
-        number = int(characters) if INTEGER.fullmatch(characters) else None
+        whole, _, fraction = characters.partition(decimal)
+        number = int(whole) if INTEGER.fullmatch(whole) and not fraction.strip("0") else None
         return number if number is not None and -(2**63) <= number < 2**63 else None
     if characters in TRUE + FALSE:
         return characters in TRUE if pa.types.is_boolean(kind) else float(characters in TRUE)

@@ -177,7 +177,7 @@ def _end_of_lines(file: FileStamp, first: int, waiting: RequestPolicy) -> tuple[
 def _load(path: Path) -> TextIndex | None:
     try:
         return msgspec.json.decode(path.read_bytes(), type=TextIndex)
-    except (OSError, msgspec.DecodeError):
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return None  # the caller makes an absent or damaged entry again
 
 

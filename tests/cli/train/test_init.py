@@ -7,12 +7,15 @@ import random
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from elastichost.config.job import load_job
+from elastichost.datasets import open_reader
 from tests.cli.conftest import Elastichost
+from tests.datasets.conftest import all_batches
 from tests.datasets.sources.s3_server import S3Server, s3_environment, store
 
 __all__ = ["s3_environment", "store"]
@@ -26,7 +29,7 @@ def columns() -> dict[str, list[object]]:
     return {
         "order": [f"O{number:07}" for number in range(ROWS)],
         "clicked": [draw.randrange(2) for _ in range(ROWS)],
-        "user": [draw.randrange(10**4, 10**5) for _ in range(ROWS)],
+        "user": [draw.randrange(10**4, 10**4 + 600) for _ in range(ROWS)],
         "item": [draw.choice(items) for _ in range(ROWS)],
         "zip": [f"{draw.randrange(3000):05}" for _ in range(ROWS)],
         "cents": [int(draw.paretovariate(0.8) * 100) for _ in range(ROWS)],
@@ -177,3 +180,44 @@ def test_the_name_of_a_job_is_one_that_a_job_file_may_have(
     assert outcome.code == 0, outcome.stderr
     (tmp_path / "job.toml").write_text(outcome.stdout)
     assert load_job(tmp_path / "job.toml").job.name == name
+
+
+def test_columns_as_databases_and_programs_write_them(elastichost: Elastichost, tmp_path: Path) -> None:
+    """Missing numbers as words, ids with a fraction, times as numbers, a row's own number, a column named default."""
+    draw = random.Random(6)
+    lines = ["row,user_id,default,age,timestamp,clicked,item,seen"]
+    for row in range(ROWS):
+        user = f"{draw.randrange(500)}.0" if draw.random() < 0.9 else ""
+        age = draw.choice(["NA", "31.5", "40"])
+        items = [str(draw.randrange(10**6, 10**6 + 300)) for _ in range(3)]
+        second = 1_700_000_000 + 61 * row
+        lines.append(
+            f"{row},{user},{draw.choice('yn')},{age},{second},{draw.randrange(2)},{items[0]},{'|'.join(items)}"
+        )
+    (tmp_path / "clicks.csv").write_text("\n".join(lines) + "\n")
+    outcome = elastichost("init", "clicks.csv", "--label", "clicked")
+    assert outcome.code == 0, outcome.stderr
+    (tmp_path / "job.toml").write_text(outcome.stdout)
+    job = load_job(tmp_path / "job.toml")
+    assert (job.data.dense, job.data.categorical) == (("age",), ("user_id", "default", "item", "seen"))
+    assert job.data.csv.types == {"user_id": "int", "item": "int", "seen": "list[int]"}
+    assert job.tables["item"].features == ("item", "seen")
+    assert "#   row        left out: nearly every row has its own value" in outcome.stdout
+    assert "#   timestamp  left out: is a time" in outcome.stdout
+    batch = next(iter(all_batches(open_reader(job, "train"))))
+    assert batch.dense.shape[1] == 1 and set(np.unique(batch.dense)) <= {np.float32(one) for one in (0, 31.5, 40)}
+
+
+def test_names_and_values_do_not_break_the_comments(elastichost: Elastichost, tmp_path: Path) -> None:
+    """A line break in a comment would make a setting of what follows."""
+    made = columns()
+    del made["seen"]
+    columns_of = {**made, "no\nte\x7f": ["a\n[train]\nepochs = 9" + "x" * 500] * ROWS}
+    pq.write_table(pa.table(columns_of), tmp_path / "clicks.parquet")
+    outcome = elastichost("init", "clicks.parquet", "--label", "clicked")
+    assert outcome.code == 0, outcome.stderr
+    assert "train" in tomllib.loads(outcome.stdout) and "epochs" not in tomllib.loads(outcome.stdout)["train"]
+    assert max(map(len, outcome.stdout.splitlines())) < 200
+    pq.write_table(pa.table([[1, 0], [7, 8], [9, 9]], names=["clicked", "item", "item"]), tmp_path / "twice.parquet")
+    refused = elastichost("init", "twice.parquet", "--label", "clicked")
+    assert refused.code == 3 and "two columns have the name 'item'" in refused.stderr

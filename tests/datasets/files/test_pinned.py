@@ -102,9 +102,14 @@ def test_the_names_are_kept_in_the_run_directory(tmp_path: Path) -> None:
     elsewhere = files.for_other_hosts()
     assert [one.modified_ns for one in elsewhere.train] == [-1, 4], "an address is the same file on every machine"
     assert [one.modified_ns for one in elsewhere.test] == [-1]
-    (tmp_path / PINNED_FILE).write_text("{")
-    with pytest.raises(CheckpointError, match=PINNED_FILE):
-        read_pinned(tmp_path)
+    for damaged in (
+        b"{",
+        b'{"train": [["\xff", 1, 2]]}',
+        (tmp_path / PINNED_FILE).read_bytes().replace(b"/a", b"/\xff"),
+    ):
+        (tmp_path / PINNED_FILE).write_bytes(damaged)
+        with pytest.raises(CheckpointError, match=PINNED_FILE):
+            read_pinned(tmp_path)
 
 
 def test_files_that_were_written_again_are_told() -> None:

@@ -17,6 +17,7 @@ def test_numbers() -> None:
     found = fact(pa.array([3, None, 9, 3]))
     assert (found.type, found.rows, found.nulls, found.distinct) == ("int", 4, 1, 2)
     assert (found.least, found.middle, found.most, found.examples) == (3.0, 3.0, 9.0, ("3", "9"))
+    assert (found.once, found.twice) == (1, 1)
 
 
 @pytest.mark.parametrize("kind", [pa.int64(), pa.uint64()])
@@ -57,3 +58,16 @@ def test_types(values: pa.Array, kind: str, distinct: int) -> None:
 def test_a_column_without_values() -> None:
     found = fact(pa.array([None, None], pa.float64()))
     assert (found.type, found.nulls, found.distinct, found.least) == ("float", 2, 0, None)
+
+
+def test_dates_in_text_are_times_and_need_no_python_value() -> None:
+    assert fact(pa.array(["2024-05-01", None, "2024-05-02 10:00:00"])).type == "time"
+    assert fact(pa.array([b"2024-05-01"])).type == "string"
+    found = fact(pa.array([1_700_000_000_000_000_001, None], pa.timestamp("ns")))  # Python has no nanoseconds
+    assert (found.type, found.nulls, found.distinct, found.examples) == ("time", 1, 1, ())
+
+
+def test_whole_numbers_with_a_type_for_fractions() -> None:
+    assert fact(pa.array([17.0, None, float("nan"), 18.0])).is_whole
+    assert not fact(pa.array([17.0, 17.5])).is_whole
+    assert fact(pa.array([[1, None], [2]])).distinct == 2, "a null is no item"

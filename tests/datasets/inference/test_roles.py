@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from elastichost.datasets.inference.columns import ColumnFacts
@@ -81,3 +83,44 @@ def test_a_column_without_a_name_is_left_out() -> None:
     with pytest.raises(DataError) as caught:
         roles_of((numbers, LABEL), "y", "clicks.csv")
     assert caught.value.hint == "its columns: clicked"
+
+
+def test_a_number_of_its_own_for_nearly_each_row_is_left_out() -> None:
+    assert use_of(integers("order_id", 4900, 1, 2500, 5000)) == "left out"
+    assert use_of(integers("row", 5000, 0, 2500, 4999)) == "left out"
+
+
+@pytest.mark.parametrize("kind", ["string", "int"])
+def test_ids_of_a_large_file_may_repeat_outside_of_the_sample(kind: str) -> None:
+    """Of 100,000 users with 50 rows each, 5,000 rows have 120 users twice."""
+    sample = ColumnFacts("user", kind, 5000, 0, 4880, 1, 50_000, 100_000, ("7",), once=4760, twice=120)  # type: ignore[arg-type]
+    assert use_of(sample) == "left out"
+    assert use_of(replace(sample, file_rows=5_000_000)) == "categorical"
+    assert use_of(replace(sample, file_rows=50_000)) == "left out", "most users have one row there"
+    assert use_of(replace(sample, file_rows=5_000_000, distinct=5000, once=5000, twice=0)) == "left out"
+
+
+@pytest.mark.parametrize(
+    ("name", "least", "most"),
+    [
+        ("timestamp", 1.5e9, 1.7e9),
+        ("created_at", 1.5e12, 1.7e12),
+        ("eventTime", 1.5e18, 1.7e18),
+        ("date", 20_230_101, 20_240_630),
+    ],
+)
+def test_times_as_numbers_are_left_out(name: str, least: float, most: float) -> None:
+    column = integers(name, 4000, least, (least + most) / 2, most)
+    assert use_of(column) == "left out"
+    assert use_of(replace(column, type="float", is_whole=True)) == "left out"
+    assert use_of(replace(column, name="late")) == "categorical", "its name says nothing of a time"
+    assert use_of(replace(column, least=0.0)) == "categorical", "these are no times"
+
+
+def test_ids_that_are_written_with_a_fraction() -> None:
+    ids = ColumnFacts("user_id", "float", 5000, 10, 900, 1.0, 400.0, 900.0, is_whole=True)
+    role = roles_of((LABEL, ids), "clicked", "f")[1]
+    assert role.use == "left out" and "write it as int64" in role.reason
+    assert use_of(replace(ids, are_words=True)) == "categorical", "the words of a text file can be read as integers"
+    assert use_of(replace(ids, name="price")) == "dense"
+    assert use_of(replace(ids, is_whole=False)) == "dense"

@@ -181,3 +181,23 @@ def test_files_that_cannot_be_read(tmp_path: Path, content: bytes, message: str)
         read_sample(tmp_path / "click.csv")
     with pytest.raises(DataError, match="folder"):
         read_sample(tmp_path)
+
+
+def test_the_rows_of_a_file_of_which_a_part_is_read_are_estimated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "clicks.csv"
+    path.write_text("clicked,item\n" + "1,123456\n" * 1000)
+    assert read_sample(path).about_rows == 1000
+    monkeypatch.setattr(module, "TEXT_BYTES", 500)
+    assert read_sample(path).about_rows == pytest.approx(1000, rel=0.05)
+
+
+def test_of_a_large_row_group_a_part_is_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "wide.parquet"
+    pq.write_table(pa.table({"x": range(100_000), "y": [0] * 100_000}), path, row_group_size=100_000)
+    monkeypatch.setattr(module, "ROWS", 1000)
+    before = pa.total_allocated_bytes()
+    found = read_sample(path)
+    assert found.table.num_rows == 1000
+    assert pa.total_allocated_bytes() - before < 200_000, "the whole group has 1.6 MB"

@@ -27,6 +27,11 @@ def texts(*values: str | None) -> pa.ChunkedArray:
         (("true", "False", None), "bool"),
         (("true", "maybe"), "string"),
         ((None, None), "string"),
+        (("NA", "3", "NULL"), "int"),
+        (("3.25", "\\N", "N/A"), "float"),
+        (("true", "NA"), "bool"),
+        (("NA", "null"), "string"),
+        (("NA", "DE"), "string"),  # Namibia, perhaps
         (("2024-05-01", "2024-05-02 10:00:00"), "time"),
         (("2024-05-01T10:00:00Z",), "time"),
     ],
@@ -39,7 +44,9 @@ def test_lists_of_integers_and_of_strings() -> None:
     """Read as one integer or one string, 776|583 would be one id."""
     kind, items = typed_column(texts("776|583", "12", None), "|")
     assert kind == "list[int]"
-    assert items.to_pylist() == [["776", "583"], ["12"], None]
+    assert items.to_pylist() == [[776, 583], [12], None]
+    kind, items = typed_column(texts("776|", "NA", "", "5"), "|")
+    assert (kind, items.to_pylist()) == ("list[int]", [[776, None], None, None, [5]])
     assert typed_column(texts("a|7", "b"), "|")[0] == "list[string]"
 
 
@@ -61,6 +68,7 @@ def test_the_delimiter_of_lists() -> None:
     ("columns", "decimal"),
     [
         ([texts("1541,87", "12", None)], ","),
+        ([texts("1541,87", "NA")], ","),
         ([texts("-0,5", ",25"), texts("a.b", "c")], ","),
         ([texts("1541,87"), texts("2.5", "1")], "."),  # a list of two numbers, perhaps
         ([texts("1,234", "12,000", "7")], "."),  # thousands, perhaps

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from elastichost.datasets.preflight import check_data
 from elastichost.datasets.sources.control import InputControl
 from elastichost.datasets.sources.remote_file import FetchedFile, RemoteFile, remote_file
 from elastichost.datasets.sources.single_requests import RequestPolicy
+from elastichost.datasets.sources.transports.addressed_file import AddressedFile, SourceError
 from elastichost.errors import DataError, SourceGoneError
 from elastichost.wire.facts import InputKnobs
 from tests.datasets.conftest import all_batches, assert_same_samples, load, write_parquet
@@ -95,3 +97,39 @@ def test_bytes_that_were_not_fetched_are_not_made_up() -> None:
         found.seek(start)
         with pytest.raises(ValueError, match="not fetched"):
             found.read(size)
+
+
+class _Cut:
+    """Gives 1000 bytes of a request, then its connection is cut."""
+
+    def __init__(self) -> None:
+        self.starts: list[int] = []
+
+    def read(self, file: object, start: int, into: memoryview, arrived: Callable[[int], None]) -> float:
+        self.starts.append(start)
+        size = min(len(into), 1000)
+        into[:size] = CONTENT[start : start + size]
+        arrived(size)
+        if size < len(into):
+            raise SourceError("reset", "cut")
+        return 0.0
+
+    def check(self, file: object) -> None:
+        if len(self.starts) == 30:
+            self.starts.append(-1)
+            raise SourceError("refused", "503")
+
+    def close(self) -> None: ...
+
+
+def test_a_part_goes_on_where_its_connection_was_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A proxy that cuts each connection after some time would otherwise let no large part through, ever."""
+    made = RemoteFile(AddressedFile("http://h/data.bin", len(CONTENT), 1), _NoPause())
+    monkeypatch.setattr(made, "_connection", cut := _Cut())
+    made.seek(500)
+    assert made.read(30_000) == CONTENT[500:30_500]
+    assert cut.starts == [*range(500, 30_500, 1000), -1], "the last one only asks again for the version"
+
+
+class _NoPause(RequestPolicy):
+    def pause(self, seconds: float) -> None: ...

@@ -83,3 +83,20 @@ def test_an_error_that_does_not_pass_is_raised_at_once() -> None:
     with pytest.raises(DataError, match="no such file"):
         tried("s3://b/a", request, waiting)
     assert waiting.pauses == []
+
+
+def test_a_source_that_gives_some_bytes_each_time_is_not_given_up() -> None:
+    arrived = 0
+
+    def request() -> int:
+        nonlocal arrived
+        if arrived == 10 * TRIES:
+            return arrived
+        arrived += 1
+        raise SourceError("reset", "cut")
+
+    waiting = Impatient()
+    assert tried("s3://b/a", request, waiting, lambda: arrived) == 10 * TRIES
+    assert set(waiting.pauses) == {0.1}, "each cut is the first one"
+    with pytest.raises(SourceGoneError):
+        tried("s3://b/a", failing(99), Impatient(), lambda: arrived)

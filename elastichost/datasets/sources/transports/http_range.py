@@ -16,7 +16,8 @@ from elastichost.errors import DataError
 __all__ = ["HttpConnection"]
 
 SCHEMES = ("http", "https")
-TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
+TRANSIENT = frozenset({408, 425, 429})
+LASTING = frozenset({501, 505})  # of the errors of a server; proxies have numbers of their own up to 530 for the others
 PIECE_BYTES = 1 << 16
 PLAIN = "%/?:@!$&'()*+,;=~"  # characters of a path or a query that are sent as they are
 _RANGE = re.compile(r"bytes[ =]*(\d+)-(\d+)/")  # of an answer that has bytes
@@ -158,7 +159,8 @@ def version_of(response: http.client.HTTPResponse) -> int:
 def _check_status(url: str, response: http.client.HTTPResponse, wanted: int) -> None:
     if response.status == wanted:
         return
-    if response.status in TRANSIENT:
+    status = response.status
+    if status in TRANSIENT or (status >= HTTPStatus.INTERNAL_SERVER_ERROR and status not in LASTING):
         raise SourceError("refused", f"{response.status} {response.reason}")
     if response.status == HTTPStatus.OK:
         raise DataError(

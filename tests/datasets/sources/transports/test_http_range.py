@@ -211,6 +211,13 @@ def test_bytes_that_were_not_asked_for_are_an_error(connection: HttpConnection) 
         connection.read(AddressedFile(url, len(CONTENT), 0), 0, memoryview(bytearray(10)))
 
 
+@pytest.mark.parametrize(("status", "passes"), [(500, True), (503, True), (522, True), (530, True), (501, False)])
+def test_errors_of_a_server_pass_and_of_a_proxy_too(connection: HttpConnection, status: int, passes: bool) -> None:
+    """Proxies tell with numbers of their own that the server behind them does not answer."""
+    with answering(status, {}) as url, pytest.raises(SourceError if passes else DataError):
+        connection.stat(url)
+
+
 @pytest.mark.parametrize(
     ("status", "headers", "error"),
     [
