@@ -45,10 +45,17 @@ def _figure_problems(setting: str, figure: str, data: DataSection, evaluate: Eva
         hint = did_you_mean(figure, known)
         yield f'{setting} = "{figure}": the job computes no such figure{hint}; add it to evaluate.metrics'
     elif is_higher_better(figure, evaluate.better, data.labels) is None:
-        is_calibration = figure.startswith("calibration") and ".py:" not in figure
-        what = "its best value is 1" if is_calibration else "it is not known which value is better"
-        add = "" if is_calibration else f'; set evaluate.better."{figure}" = "higher" or "lower"'
+        function = _function_of(figure, data, evaluate)
+        what = "it is not known which value is better" if function else "its best value is 1"
+        add = f'; set evaluate.better."{function}" = "higher" or "lower"' if function else ""
         yield f'{setting} = "{figure}": {what}{add}'
+
+
+def _function_of(figure: str, data: DataSection, evaluate: EvaluateSection) -> str:
+    """The own function of a figure, as `evaluate.metrics` names it and `evaluate.better` has to; "": it has none."""
+    names = {figure, *(figure.removesuffix(f"[{label}]") for label in data.labels)}
+    own = (metric for text in evaluate.metrics if (metric := metric_of(text)) is not None and metric.kind == "own")
+    return next((metric.function for metric in own if metric.name in names), "")
 
 
 def _name_problems(evaluate: EvaluateSection) -> Iterator[str]:

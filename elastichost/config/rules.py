@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from elastichost.config.metric_rules import metric_problems
 from elastichost.config.sections.data import DataSection, implied_columns
@@ -211,4 +211,19 @@ def table_problems(categorical: tuple[str, ...], tables: Mapping[str, TableOverr
                 f"tables.{name}.features: column {name!r} is not in it, but that column's own table would have the "
                 "same name; add the column, or rename the table"
             )
-    return problems
+    return [*problems, *_idle_settings(tables)]
+
+
+def _idle_settings(tables: Mapping[str, TableOverrides]) -> Iterator[str]:
+    """Settings that would do nothing, because those beside them make the tables of the other kind."""
+    of_all = tables.get(DEFAULT_TABLE)
+    for name, table in tables.items():
+        for setting in ("admit_after", "evict_after_samples"):
+            if isinstance(table.rows, int) and getattr(table, setting) is not None:
+                yield f"tables.{name}: {setting} is for dynamic tables, and rows = {table.rows}; remove one of the two"
+        if table.out_of_range is None:
+            continue
+        rows = table.rows if table.rows is not None or of_all is None else of_all.rows
+        others = [one.rows for one in tables.values()] if table is of_all else []
+        if not any(isinstance(one, int) for one in (rows, *others)):
+            yield f"tables.{name}: out_of_range is for tables with a number of rows; add rows, or remove it"

@@ -62,8 +62,8 @@ def table_settings(job: JobSpec, table_name: str) -> TableSettings:
     Precedence: `[tables.<name>]` > `[tables.default]` > built-in defaults. Raises ConfigError when no table and no
     categorical column has this name.
     """
-    own = job.tables.get(table_name)
-    if table_name == DEFAULT_TABLE or (own is None and table_name not in job.data.categorical):
+    own = None if table_name == DEFAULT_TABLE else job.tables.get(table_name)  # a column may have that name, too
+    if own is None and table_name not in job.data.categorical:
         known = [*job.tables, *job.data.categorical]
         raise ConfigError(f"no table {table_name!r} in this job{did_you_mean(table_name, known)}")
     layers = [layer for layer in (job.tables.get(DEFAULT_TABLE), own) if layer is not None]

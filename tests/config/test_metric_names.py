@@ -79,7 +79,16 @@ def test_the_best_checkpoint_needs_a_figure_with_a_direction_and_test_data() -> 
             r"early_stop.metric = \"gauc\(user\)\": the job computes no such",
         ),
         ({"early_stop": {"metric": "auc[z]"}}, {}, "the job computes no such figure"),
-        ({"metrics": [OWN], "early_stop": {"metric": "mine.py:brier"}}, {}, 'set evaluate.better."mine.py:brier" ='),
+        (
+            {"metrics": [OWN], "early_stop": {"metric": "mine.py:brier"}},
+            {},
+            'set evaluate.better."/jobs/eval/mine.py:brier" =',
+        ),
+        (
+            {"metrics": ["some.module:f"], "early_stop": {"metric": "some.module:f[y]"}},
+            {"label": ["y", "z"]},
+            'set evaluate.better."some.module:f" =',
+        ),
         ({"early_stop": {"metric": "calibration"}}, {}, "its best value is 1"),
         ({"better": {"auc": "higher"}}, {}, "evaluate.better.auc: it is no function in evaluate.metrics"),
         (

@@ -51,6 +51,27 @@ def test_tables_come_in_the_order_of_their_first_feature() -> None:
     assert [table.name for table in resolve_tables(job, same)] == ["a", "item", "z"]
 
 
+@pytest.mark.parametrize(
+    ("tables", "problem"),
+    [
+        ({"item": {"rows": 10, "admit_after": 2}}, "tables.item: admit_after is for dynamic tables, and rows = 10"),
+        ({"default": {"rows": 10, "evict_after_samples": 9}}, "tables.default: evict_after_samples is for dynamic"),
+        ({"item": {"out_of_range": "modulo"}}, "tables.item: out_of_range is for tables with a number of rows"),
+        ({"item": {"rows": "dynamic", "out_of_range": "error"}, "default": {"rows": 5}}, "tables.item: out_of_range"),
+        ({"default": {"out_of_range": "modulo"}}, "tables.default: out_of_range"),
+    ],
+)
+def test_settings_that_would_do_nothing_are_refused(tables: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ValidationError, match="1 validation error") as caught:
+        job_with(tables)
+    assert problem in str(caught.value)
+
+
+def test_a_default_is_for_the_tables_that_it_fits() -> None:
+    tables = {"default": {"out_of_range": "modulo", "admit_after": 2}, "item": {"rows": 10}}
+    assert [table.rows for table in resolve_tables(job_with(tables), KINDS)] == [0, 10, 0, 0]
+
+
 def test_a_table_has_one_kind_of_ids() -> None:
     job = job_with({"mixed": {"features": ["item", "word"]}})
     with pytest.raises(ConfigError) as caught:
@@ -155,3 +176,11 @@ def test_rows_of_both_precisions_hold_the_largest_initial_value() -> None:
         initialise_rows(rounded, rows, keys, 4, low, high, np.uint64(1))
         for values in (exact, (rounded.astype(np.uint32) << 16).view(np.float32)):
             assert np.isfinite(values).all() and np.abs(values).max() > 1e37
+
+
+def test_a_column_may_be_named_as_the_section_for_all_tables() -> None:
+    data = {"train": ["/t.parquet"], "label": "label", "categorical": ["default", "item"]}
+    job = JobSpec.model_validate({"model": {"build": "m:b"}, "data": data, "tables": {"default": {"dim": 8}}})
+    tables = resolve_tables(job, {"default": "string", "item": "int"})
+    assert [(table.name, table.features) for table in tables] == [("default", ("default",)), ("item", ("item",))]
+    assert table_settings(job, "default").dim == 8
