@@ -12,8 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from elastichost.config.job import JobSpec
-from elastichost.datasets.file_stamp import FileStamp
-from elastichost.errors import ConfigError
+from elastichost.datasets.arrow_columns import is_list
+from elastichost.datasets.files import FileStamp, find_files, stamp
+from elastichost.datasets.parquet.schema import opened_parquet
+from elastichost.errors import ConfigError, DataError
 from elastichost.human_readable import did_you_mean, plural
 from elastichost.results.assemble import CheckpointTensors
 from elastichost.results.texts import Texts, find_texts
@@ -50,9 +52,10 @@ def write_embeddings(
     folder: Path,
     pinned: Sequence[FileStamp] = (),
 ) -> WrittenEmbeddings:
-    """Writes `<embedding>.parquet` for each embedding of these tables: `id` (int64 or string) and `vector`
-    (a list of float32). A slash in a name becomes an underscore, see `file_stems`; embeddings of one name in several
-    modules have the path of their module before it.
+    """Writes `<embedding>.parquet` for each embedding of these tables: `id` (int64 or string; uint64 where ids of that
+    type do not fit into int64, binary where texts are no UTF-8) and `vector` (a list of float32). A slash in a name
+    becomes an underscore, see `file_stems`; embeddings of one name in several modules have the path of their module
+    before it.
 
     A checkpoint holds the hash of a text id, so the texts are looked up in the training data: the files of the run,
     `pinned`, or what the patterns of the job find now. A table of a fixed size that takes integers modulo its rows has
@@ -71,19 +74,39 @@ def write_embeddings(
                 f"table {table.name!r}: {plural(texts.missing, 'id')} of the checkpoint are not in the training data "
                 "any more, and were left out"
             )
+        id_type = _integer_type(job, table, tensors, pinned) if texts is None else texts.words.type
         for embedding in model.embeddings_of(table.index):
             files.append(f"{stems[embedding.index]}.parquet")
-            schema = pa.schema(
-                [
-                    ("id", pa.int64() if texts is None else pa.string()),
-                    ("vector", pa.list_(pa.float32(), embedding.dim)),
-                ]
-            )
+            schema = pa.schema([("id", id_type), ("vector", pa.list_(pa.float32(), embedding.dim))])
             with pq.ParquetWriter(folder / files[-1], schema) as writer:
                 for ids, vectors in _parts(tensors, table, embedding, texts):
-                    columns = [ids, pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), embedding.dim)]
+                    columns = [
+                        ids.view(id_type),
+                        pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), embedding.dim),
+                    ]
                     writer.write_table(pa.table(columns, schema=schema))
     return WrittenEmbeddings(tuple(files), tuple(warnings))
+
+
+def _integer_type(
+    job: JobSpec, table: TableSpec, tensors: CheckpointTensors, pinned: Sequence[FileStamp]
+) -> pa.DataType:
+    """uint64 where a checkpoint has negative ids and the training data, if they can be read, have that type: its ids
+    are kept as the int64 of the same bits."""
+    if not table.is_dynamic or job.data.format != "parquet":
+        return pa.int64()
+    if not (np.asarray(tensors.ids(table).array(), dtype=np.int64) < 0).any():
+        return pa.int64()
+    files, problems = find_files(job.data.train, pinned)
+    if problems:
+        return pa.int64()
+    try:
+        with opened_parquet(stamp(files[0])) as opened, pq.ParquetFile(opened) as file:
+            types = [file.schema_arrow.field(name).type for name in table.features]
+    except (DataError, pa.ArrowException, OSError, KeyError):
+        return pa.int64()
+    single = (one.value_type if is_list(one) else one for one in types)
+    return pa.uint64() if any(map(pa.types.is_uint64, single)) else pa.int64()
 
 
 def _parts(

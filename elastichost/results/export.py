@@ -26,14 +26,15 @@ import msgspec
 from elastichost import models
 from elastichost.atomic_write import cause_words, is_out_of_space
 from elastichost.datasets.files import read_pinned
-from elastichost.errors import ConfigError, ElastichostError
+from elastichost.errors import ConfigError, ElastichostError, ModelError
 from elastichost.results.assemble import CheckpointTensors, find_checkpoint, load_run_job
 from elastichost.results.description import ExportFormat, Preprocess, describe
 from elastichost.results.embeddings import check_tables, write_embeddings
 from elastichost.results.readme import readme
 from elastichost.results.safetensors_file import write_safetensors
 from elastichost.results.vector_files import VectorFile, check_vectors
-from elastichost.user_model.source import BuildSpec, local_sources, parse_build_spec, source_file
+from elastichost.user_model.fresh_modules import no_modules_of
+from elastichost.user_model.source import BuildSpec, imported_files, local_module, parse_build_spec, source_file
 
 __all__ = ["ExportReport", "export"]
 
@@ -138,14 +139,16 @@ def _write_vectors(directory: Path, files: Sequence[VectorFile]) -> tuple[str, .
         return ()
     from elastichost.results.vectors import write_vectors  # loads torch
 
-    return write_vectors(directory, files, directory / "vectors")
+    with no_modules_of(directory):
+        return write_vectors(directory, files, directory / "vectors")
 
 
 def _to_program(directory: Path, preprocess: Preprocess) -> int:
     """Replaces weights and code in `directory` by one program. Returns its size in bytes. Raises ModelError."""
     from elastichost.results.program import write_program  # loads torch
 
-    needs_fbgemm = write_program(directory, preprocess.model.build)
+    with no_modules_of(directory):
+        needs_fbgemm = write_program(directory, preprocess.model.build)
     (directory / "model.safetensors").unlink()
     for name in ("models", "source"):
         shutil.rmtree(directory / name, ignore_errors=True)
@@ -168,10 +171,29 @@ def _copy_source(parsed: BuildSpec, run_dir: Path, directory: Path) -> str:
         folder = Path(models.__file__).parent
         shutil.copytree(folder, directory / "models", ignore=shutil.ignore_patterns("__pycache__"))
         return "models/__init__.py"
-    file = source_file(parsed, run_dir)
-    if parsed.file is None or file is None:
+    file, root = _source_of(parsed, run_dir)
+    if file is None:
         return ""
     (directory / "source").mkdir()
-    for path in (file, *local_sources(file)):
-        shutil.copyfile(path, directory / "source" / path.name)
-    return f"source/{file.name}"
+    for path in imported_files(file, root):
+        copy = directory / "source" / path.relative_to(root)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, copy)
+    return f"source/{file.relative_to(root)}"
+
+
+def _source_of(parsed: BuildSpec, run_dir: Path) -> tuple[Path | None, Path]:
+    """(the file of the model, the folder from which it imports). A module may be in the working directory, as it was
+    for the run; None: it is installed, and is not copied. Raises ModelError."""
+    here = Path.cwd()
+    if parsed.file is not None:
+        return source_file(parsed, run_dir), parsed.file.parent
+    is_own = parsed.module.partition(".")[0] == models.__name__.partition(".")[0]  # in a checkout
+    if not is_own and (file := local_module(parsed.module, here)) is not None:
+        return file, here
+    try:
+        source_file(parsed, here)
+    except ModelError as error:
+        hint = "call this in the directory in which the run was started, or install the package into this environment"
+        raise ModelError(error.message, hint=hint) from None
+    return None, here

@@ -100,13 +100,15 @@ class Preprocessor:
         return kind_words("string" if self.tables[column].is_string else "int", self.lists[column])
 
     def prepare(self, table: pa.Table) -> Prepared:
-        """The samples of `table`; further columns are ignored. Raises ColumnError (a ValueError): a column is missing
-        or has another kind than in training, a number is infinite, an id is out of range."""
+        """The samples of `table`; further columns are ignored. Raises ColumnError (a ValueError): a column is missing,
+        is there twice or has another kind than in training, a number is infinite, an id is out of range."""
         names = table.column_names  # pyarrow makes a new list each time
         for name in (*self.dense, *self.features):
             if name not in names:
                 given = ", ".join(names) or "none"
                 raise ColumnError(name, f"is missing; the columns are {given}", expected=self.expected(name))
+            if names.count(name) > 1:
+                raise ColumnError(name, f"is there {names.count(name)} times", expected=self.expected(name))
         dense = np.empty((table.num_rows, len(self.dense)), dtype=np.float32)
         for number, name in enumerate(self.dense):
             dense[:, number] = self._numbers(name, table.column(name))

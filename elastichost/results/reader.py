@@ -197,7 +197,7 @@ def leave_last_row_out(model: torch.nn.Module, sequence_features: Collection[str
 
 
 def _source_module(directory: Path, model: dict[str, Any]) -> Any:
-    if not model["source"]:
+    if not model["source"] or _is_package_of_user(model):
         return importlib.import_module(model["module"])
     file, name = directory / model["source"], f"exported_model_{next(_numbers)}"
     parts = [str(file.parent)] if file.name == "__init__.py" else None
@@ -209,20 +209,31 @@ def _source_module(directory: Path, model: dict[str, Any]) -> Any:
     return module
 
 
+def _is_package_of_user(model: dict[str, Any]) -> bool:
+    """Whether the model's code is a module with packages, which lie in `source/`: it is imported by its whole name."""
+    return bool(model["module"]) and model["source"].startswith("source/")
+
+
 @contextmanager
 def _source_path(directory: Path, model: dict[str, Any]) -> Iterator[None]:
-    """Within this context, the model's code imports the modules beside its file, and none of the same name that an
-    export before it brought along."""
-    folder = (directory / model["source"]).parent
-    beside = {path.stem for path in folder.glob("*.py")} if model["source"] else set()
-    before = {name: sys.modules.pop(name) for name in beside & sys.modules.keys()}
+    """Within this context, the model's code imports the modules and packages that were exported with it, and none of
+    the same name that an export before it brought along. The code of an installed package finds nothing of the
+    export."""
+    if not model["source"]:
+        yield
+        return
+    folder = directory / "source" if _is_package_of_user(model) else (directory / model["source"]).parent
+    beside = {path.stem for path in folder.iterdir()}
+    names = [name for name in sys.modules if name.partition(".")[0] in beside]
+    before = {name: sys.modules.pop(name) for name in names}
     importlib.invalidate_caches()
     sys.path.insert(0, str(folder))
     try:
         yield
     finally:
         sys.path.remove(str(folder))
-        sys.modules.update({name: module for name, module in before.items() if name not in sys.modules})
+        taken = {name.partition(".")[0] for name in before} & sys.modules.keys()
+        sys.modules.update({name: one for name, one in before.items() if name.partition(".")[0] not in taken})
 
 
 @contextmanager

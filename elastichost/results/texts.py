@@ -30,8 +30,8 @@ BATCH_ROWS = 65_536
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """The texts of a table. words: string [n]; rows: int64 [n], ascending, the row of each text; missing: the number of
-    rows without a text."""
+    """The texts of a table. words: string [n], or binary [n] where some are no UTF-8; rows: int64 [n], ascending, the
+    row of each text; missing: the number of rows without a text."""
 
     words: pa.Array
     rows: Int64Array
@@ -62,13 +62,21 @@ def find_texts(job: JobSpec, table: TableSpec, tensors: CheckpointTensors, pinne
     else:
         rows = (keys.view(np.uint64) % np.uint64(table.rows)).astype(np.int64)
     by_row = np.argsort(rows, kind="stable")
-    text = pa.concat_arrays(words) if words else pa.array([], pa.string())
+    text = _strings(pa.concat_arrays(words)) if words else pa.array([], pa.string())
     missing = 0 if ids is None else len(ids) - len(keys)
     return Texts(text.take(pa.array(by_row)), rows[by_row], missing)
 
 
+def _strings(words: pa.Array) -> pa.Array:
+    """The words as strings; as they are where some are no UTF-8: training takes any bytes as ids."""
+    try:
+        return words.cast(pa.string())
+    except pa.ArrowInvalid:
+        return words
+
+
 def _columns(job: JobSpec, features: tuple[str, ...], pinned: Sequence[FileStamp]) -> Iterator[pa.Array]:
-    """The different texts of each batch of rows and feature, as strings."""
+    """The different texts of each batch of rows and feature, as bytes."""
     files, problems = find_files(job.data.train, pinned)
     if problems:
         raise DataError(problems[0], hint="the texts of ids are read from the training data: put the files back")
@@ -90,6 +98,7 @@ def _batches(file: str, job: JobSpec, features: tuple[str, ...], folder: Path) -
                 parquet,
                 format="csv",
                 types=types,
+                columns=features,
                 delimiter=csv.delimiter,
                 list_delimiter=csv.list_delimiter,
                 decimal=csv.decimal,
@@ -112,4 +121,4 @@ def _different(column: pa.Array) -> pa.Array:
         column = column.flatten()
     if pa.types.is_dictionary(column.type):
         column = column.dictionary.take(column.indices.unique().drop_null())
-    return column.cast(pa.string()).unique().drop_null()
+    return column.cast(pa.binary()).unique().drop_null()

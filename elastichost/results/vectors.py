@@ -12,7 +12,7 @@ column is tried once with NaN: a vector that becomes NaN was computed from it, a
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from torchrec import EmbeddingBagCollection, EmbeddingCollection
 
 from elastichost.datasets.parquet.schema import opened_parquet
 from elastichost.errors import DataError, ModelError
-from elastichost.results.preprocess import ColumnError, Prepared, Preprocessor
+from elastichost.results.preprocess import ColumnError, Prepared, Preprocessor, column_kind
 from elastichost.results.program import load_exported, quiet
 from elastichost.results.reader import flat_inputs, sparse_of
 from elastichost.results.vector_files import VectorFile, file_stems
@@ -38,8 +38,9 @@ BATCH_ROWS = 4096
 
 
 def write_vectors(directory: Path, wanted: Sequence[VectorFile], folder: Path) -> tuple[str, ...]:
-    """Writes `<column>.parquet` for each of `wanted`: `id` (int64 or string) and `vector` (a list of float32), one row
-    for each different id. If an id is in several rows of the file, the last of them counts. Returns the names.
+    """Writes `<column>.parquet` for each of `wanted`: `id` (of the type that `_id_type` chooses) and `vector` (a list
+    of float32), one row for each different id. If an id is in several rows of the file, the last of them counts.
+    Returns the names.
 
     directory: an export of format torchrec. Raises DataError (the file cannot be read, lacks a column that the model
     reads, or has a null as an id), ModelError (the model cannot be loaded, or computes no vectors of this column).
@@ -60,6 +61,24 @@ def write_vectors(directory: Path, wanted: Sequence[VectorFile], folder: Path) -
     return tuple(_write(vectors, folder / f"{stem}.parquet") for vectors, stem in zip(parts, stems, strict=True))
 
 
+def _single_type(ids: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The ids without dictionaries and views."""
+    kind = ids.type.value_type if pa.types.is_dictionary(ids.type) else ids.type
+    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
+        kind = pa.large_string() if pa.types.is_string_view(kind) else pa.large_binary()
+    return ids.cast(kind)
+
+
+def _id_type(ids: pa.ChunkedArray, *, is_string: bool) -> pa.DataType:
+    """string, or binary where ids are no UTF-8; int64, or uint64 where ids do not fit into it."""
+    kinds = (pa.string(), pa.binary()) if is_string else (pa.int64(), pa.uint64())
+    try:
+        ids.cast(kinds[0])
+    except pa.ArrowException:
+        return kinds[1]
+    return kinds[0]
+
+
 class _Vectors:
     """The vectors of one file."""
 
@@ -67,6 +86,7 @@ class _Vectors:
         self._model, self._preprocessor = model, preprocessor
         self.column, self._stored, self._file = wanted.column, wanted.file, wanted.file.path
         self._missing: tuple[str, ...] | None = None  # columns that the file lacks; None: not tried yet
+        self._id_type = pa.string() if self.is_string else pa.int64()
 
     @property
     def is_string(self) -> bool:
@@ -74,33 +94,62 @@ class _Vectors:
 
     def parts(self) -> Iterator[tuple[pa.Array, npt.NDArray[np.float32]]]:
         """(ids [n], vectors float32 [n, D]), batch after batch. Raises DataError, ModelError."""
+        with ExitStack() as stack:
+            with self._reading():
+                source = stack.enter_context(opened_parquet(self._stored))
+                opened = stack.enter_context(pq.ParquetFile(source))
+            present = self._present(opened.schema_arrow.names)
+            last = self._last_rows(opened)
+            batches, first = opened.iter_batches(BATCH_ROWS, columns=present), 0
+            while True:
+                with self._reading():
+                    batch = next(batches, None)
+                if batch is None:
+                    return
+                chosen = last[np.searchsorted(last, first) : np.searchsorted(last, first + len(batch))]
+                if len(chosen):
+                    yield self._vectors_of(pa.Table.from_batches([batch]).take(pa.array(chosen - first)), chosen)
+                first += len(batch)
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Within this context, an error of Arrow or of the file system is one of the file."""
         try:
-            with opened_parquet(self._stored) as source, pq.ParquetFile(source) as opened:
-                columns = dict.fromkeys((*self._preprocessor.dense, *self._preprocessor.features))
-                present = [name for name in columns if name in opened.schema_arrow.names]
-                if self.column not in present:
-                    raise DataError(f"{self._file} has no column {self.column!r}, of which the vectors are wanted")
-                last = self._last_rows(opened)
-                first = 0
-                for batch in opened.iter_batches(BATCH_ROWS, columns=present):
-                    chosen = last[np.searchsorted(last, first) : np.searchsorted(last, first + len(batch))]
-                    if len(chosen):
-                        yield self._vectors_of(pa.Table.from_batches([batch]).take(pa.array(chosen - first)), chosen)
-                    first += len(batch)
-        except (pa.ArrowInvalid, OSError) as error:
+            yield
+        except (pa.ArrowException, OSError) as error:
             raise DataError(f"{self._file} cannot be read as Parquet: {str(error).splitlines()[0]}") from error
 
+    def _present(self, names: Sequence[str]) -> list[str]:
+        """The columns of the model that the file has. names: of all columns of the file. Raises DataError."""
+        columns = dict.fromkeys((*self._preprocessor.dense, *self._preprocessor.features))
+        present = [name for name in columns if name in names]
+        if self.column not in present:
+            raise DataError(f"{self._file} has no column {self.column!r}, of which the vectors are wanted")
+        if (twice := next((name for name in present if names.count(name) > 1), None)) is not None:
+            raise DataError(f"{self._file} has several columns {twice!r}", hint="write it with other names")
+        return present
+
     def _last_rows(self, opened: pq.ParquetFile) -> npt.NDArray[np.int64]:
-        """The number of the last row of each id, ascending."""
-        ids = opened.read(columns=[self.column]).column(0)
-        if pa.types.is_nested(ids.type):
+        """The number of the last row of each id, ascending. Chooses the type in which ids are written."""
+        with self._reading():
+            ids = opened.read(columns=[self.column]).column(0)
+        kind, is_list = column_kind(ids.type)
+        if is_list:
             raise DataError(f"{self._file}, column {self.column!r} holds lists: a vector needs a single id")
+        if kind in ("number", "other"):
+            expected = self._preprocessor.expected(self.column)
+            raise DataError(
+                f"{self._file}, column {self.column!r}: {ids.type} is not {expected}",
+                hint=f"the model was trained on {expected}",
+            )
+        ids = _single_type(ids)  # each row group may have a dictionary of its own
         if ids.null_count:
             row = int(np.flatnonzero(ids.is_null().to_numpy())[0])
             raise DataError(
                 f"{self._file}, column {self.column!r}, row {row}: a null is no id of a vector",
                 hint="leave the row out",
             )
+        self._id_type = _id_type(ids, is_string=self.is_string)
         table = pa.table({"id": ids, "row": np.arange(len(ids))})
         return np.sort(table.group_by("id").aggregate([("row", "max")]).column("row_max").to_numpy())
 
@@ -122,8 +171,7 @@ class _Vectors:
         found = self._call(prepared)
         if not np.isfinite(found).all():
             raise ModelError(f"vectors({self.column!r}, ...) has values that are not finite")
-        kind = pa.string() if self.is_string else pa.int64()
-        return table.column(self.column).cast(kind).combine_chunks(), found
+        return _single_type(table.column(self.column)).cast(self._id_type).combine_chunks(), found
 
     def _completed(self, table: pa.Table) -> pa.Table:
         """The table with nulls in the columns that the file lacks."""

@@ -19,7 +19,8 @@ from elastichost.config.tables import table_settings
 from elastichost.errors import ModelError
 from elastichost.human_readable import did_you_mean
 from elastichost.specs import TableSpec
-from elastichost.user_model.source import check_build_source, import_path, parse_build_spec, source_file
+from elastichost.user_model.fresh_modules import fresh_modules
+from elastichost.user_model.source import BuildSpec, check_build_source, import_path, parse_build_spec, source_file
 
 if TYPE_CHECKING:
     from torch import nn
@@ -39,16 +40,15 @@ def load_build(spec: str, base_dir: Path) -> Build:
     Raises ModelError with the traceback from the first line of the user's code on.
     """
     parsed = parse_build_spec(spec, base_dir)
-    file = source_file(parsed, base_dir)
-    try:
-        if parsed.file is not None and file is not None:
-            with import_path(file.parent):
-                module = _import_file(file)
-        else:
-            with import_path(base_dir):
+    with import_path(_home(parsed, base_dir)), fresh_modules(parsed, base_dir):
+        file = source_file(parsed, base_dir)
+        try:
+            if parsed.file is not None:
+                module = _import_file(parsed.file)
+            else:
                 module = importlib.import_module(parsed.module)
-    except (Exception, SystemExit) as error:  # every error of the user's module is an error of the model
-        raise user_error(f"model.build = {spec!r} cannot be imported", error) from error
+        except (Exception, SystemExit) as error:  # every error of the user's module is an error of the model
+            raise user_error(f"model.build = {spec!r} cannot be imported", error) from error
     where = file if file is not None else parsed.module
     build = getattr(module, parsed.function, None)
     if build is None:
@@ -118,22 +118,27 @@ def build_model(
     logging.getLogger("torch.fx._symbolic_trace").addFilter(_is_for_users)
     directory = base_dir if base_dir is not None else Path.cwd()
     spec = job.model.build
-    build = load_build(spec, directory)
     arguments: dict[str, Any] = dict(job.model.args)
     if num_labels > 1:
         arguments["num_labels"] = num_labels
     parsed = parse_build_spec(spec, directory)
-    try:
-        # The build function may import modules beside it while it runs.
-        with import_path(parsed.file.parent if parsed.file is not None else directory):
+    # The build function may import modules beside it while it runs.
+    with import_path(_home(parsed, directory)), fresh_modules(parsed, directory):
+        build = load_build(spec, directory)
+        try:
             model = build(table_configs(job, tables, table_rows), num_dense, **arguments)
-    except (Exception, SystemExit) as error:  # every error of the user's function is an error of the model
-        raise user_error(f"{spec} failed", error, hint=_argument_hint(build, job.model.args, num_labels)) from error
+        except (Exception, SystemExit) as error:  # every error of the user's function is an error of the model
+            raise user_error(f"{spec} failed", error, hint=_argument_hint(build, job.model.args, num_labels)) from error
     if not isinstance(model, nn.Module):
         raise ModelError(
             f"{spec} returned a {type(model).__name__}, not a torch.nn.Module", hint="return the model from build()"
         )
     return model
+
+
+def _home(parsed: BuildSpec, base_dir: Path) -> Path:
+    """The directory from which the model's code imports modules of its own."""
+    return parsed.file.parent if parsed.file is not None else base_dir
 
 
 def _is_for_users(record: logging.LogRecord) -> bool:

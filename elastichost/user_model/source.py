@@ -24,6 +24,7 @@ __all__ = [
     "BuildSpec",
     "check_build_source",
     "import_path",
+    "imported_files",
     "local_module",
     "local_sources",
     "parse_build_spec",
@@ -128,6 +129,54 @@ def local_sources(file: Path) -> tuple[Path, ...]:
                 found.add(sibling)
                 pending.append(sibling)
     return tuple(sorted(found))
+
+
+def imported_files(file: Path, root: Path) -> tuple[Path, ...]:
+    """`file`, then the Python files below `root` that it may import when `root` is on Python's path, sorted: modules,
+    and whole packages, because their modules import each other by relative names. Imports within functions and `try`
+    count, too; those of one file lead to others. Where `file` is in a package below `root`, that one is among them.
+    Raises ModelError when `file` cannot be read or is not valid Python."""
+    package = file.relative_to(root).parts[0]
+    found = set(_files_of(package, root)) if package != file.name else set[Path]()
+    pending = [*(found - {file}), file]
+    while pending:
+        source = pending.pop()
+        for name in _imported_names(source, is_needed=source == file):
+            for one in _files_of(name, root):
+                if one not in found and one != file:
+                    found.add(one)
+                    pending.append(one)
+    return (file, *sorted(found - {file}))
+
+
+def _imported_names(file: Path, *, is_needed: bool) -> Iterator[str]:
+    """The top-level names of all imports in a file. Of one that is not needed and cannot be read, none."""
+    try:
+        tree = _compiled(file)
+    except ModelError:
+        if is_needed:
+            raise
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            yield node.module.partition(".")[0]
+
+
+def _files_of(name: str, root: Path) -> tuple[Path, ...]:
+    """The files of the module or package `name` in `root`; none where Python would take one from another place, and
+    none of elastichost: a model beside a checkout needs no copy of it."""
+    spec = importlib.machinery.PathFinder.find_spec(name, [str(root)])
+    if spec is None or name == __name__.partition(".")[0]:
+        return ()
+    if spec.submodule_search_locations is None:
+        return (Path(spec.origin),) if spec.origin is not None and spec.origin.endswith(".py") else ()
+    # A folder without __init__.py counts only where no module of this name is installed.
+    elsewhere = importlib.machinery.PathFinder.find_spec(name) if spec.origin is None else None
+    if elsewhere is not None and elsewhere.origin is not None:
+        return ()
+    return tuple(sorted((root / name).rglob("*.py")))
 
 
 def _find_module(name: str) -> importlib.machinery.ModuleSpec | None:

@@ -69,6 +69,53 @@ def test_texts_are_found_in_the_training_data(make: Any, tmp_path: Path, store: 
     assert f"table 'word': {missing} ids of the checkpoint are not in the training data any more" in report.warnings[0]
 
 
+def test_a_word_that_is_no_utf8_and_has_no_row_changes_nothing(make: Any, tmp_path: Path) -> None:
+    run = make()
+    words = pa.array([b"tee", b"brot", b"\xff\x00", None, b"", b"tee"])
+    pq.write_table(
+        run.table.set_column(run.table.column_names.index("word"), "word", words), run.directory / "samples.parquet"
+    )
+    report = export(run.directory, tmp_path / "model", embeddings=["word"])
+    found = vectors_of(report.embeddings[0])
+    assert set(found) == {"tee", "brot", ""}
+    np.testing.assert_array_equal(found["brot"], run.vectors["word", as_key("brot")])
+
+
+def test_ids_that_are_no_utf8_are_written_as_bytes(make: Any, tmp_path: Path) -> None:
+    """A table of a fixed size has a row for every text."""
+    run = make()
+    codes = pa.array([b"a", b"\xff\x00", b"b", None, b"", b"a"])
+    place = run.table.column_names.index("code")
+    pq.write_table(run.table.set_column(place, "code", codes), run.directory / "samples.parquet")
+    report = export(run.directory, tmp_path / "model", embeddings=["code"])
+    assert set(vectors_of(report.embeddings[0])) == {b"a", b"b", b"", b"\xff\x00"}
+
+
+def test_ids_above_those_of_int64_are_written_as_they_are(make: Any, tmp_path: Path) -> None:
+    """They are kept as the int64 of the same bits."""
+    run = make()
+    users = pa.array([2**63 - 1, 2**63, 2**60 + 1, None, 123456789, 5], pa.uint64())
+    pq.write_table(
+        run.table.set_column(run.table.column_names.index("user"), "user", users), run.directory / "samples.parquet"
+    )
+    report = export(run.directory, tmp_path / "model", embeddings=["user"])
+    found = vectors_of(report.embeddings[0])
+    assert sorted(found) == sorted(key % 2**64 for key in run.known_keys["user"])
+    np.testing.assert_array_equal(found[2**63], run.vectors["user", -(2**63)])
+
+
+def test_a_csv_file_may_have_columns_that_the_job_does_not_read(make: Any, tmp_path: Path) -> None:
+    """One of them is there twice, and one holds anything."""
+    run = make()
+    job, data = run.directory / "job.resolved.toml", run.directory / "samples.csv"
+    job.write_text(
+        job.read_text().replace('format = "parquet"', 'format = "csv"').replace("samples.parquet", "samples.csv")
+    )
+    data.write_text("note,word,note\n1,tee,x\nb\xe9,brot,\n", encoding="latin-1")
+    report = export(run.directory, tmp_path / "model", embeddings=["word"])
+    assert set(vectors_of(report.embeddings[0])) == {"tee", "brot"}
+
+
 def test_texts_are_those_of_the_files_of_the_run(make: Any, tmp_path: Path) -> None:
     """A file that arrived later in the folder of a glob is not read."""
     run = make()

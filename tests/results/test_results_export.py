@@ -14,7 +14,9 @@ import pytest
 from safetensors import safe_open
 
 from elastichost.errors import CheckpointError, ConfigError, ModelError
+from elastichost.results import reader
 from elastichost.results.export import export
+from tests.results.conftest import make_run
 
 # The modules on a user's machine: everything but elastichost.
 ALONE = """\
@@ -146,6 +148,50 @@ def test_a_users_own_model_with_a_second_file_and_a_sequence(make: Any, tmp_path
         recent = sum(run.vectors[sequence.name, key] @ np.arange(3) for key in run.bags("recent")[sample])
         expected.append(1.5 * total + 0.25 + recent)
     np.testing.assert_allclose(scores, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_packages_beside_the_model_and_imports_within_functions(make: Any, tmp_path: Path) -> None:
+    """Two exports in one process have packages of the same name, and each loads its own."""
+    scores = []
+    for name, factor in (("first", "1.5"), ("second", "-1.5")):
+        folder = tmp_path / name
+        (folder / "layers").mkdir(parents=True)
+        (folder / "layers" / "__init__.py").write_text("from .sums import Sum\n")
+        (folder / "layers" / "sums.py").write_text(OWN_LAYERS.replace("self.weight *", f"{factor} * self.weight *"))
+        late = OWN_MODEL.replace("from own_layers import Sum\n", "").replace(
+            "        self.scale = Sum()", "        from layers import Sum\n\n        self.scale = Sum()"
+        )
+        (folder / "own.py").write_text(late, encoding="utf-8")
+        run = make_run(folder / "run", build=f"{folder}/own.py:build", args="{}")
+        report = export(run.directory, folder / "model")
+        assert (report.directory / "source" / "layers" / "sums.py").is_file()
+        scorer = reader.Scorer(report.directory)
+        scores.append(scorer.scores(scorer.preprocessor.prepare(run.table)))
+    assert not np.allclose(*scores)
+
+
+def test_a_package_in_the_working_directory_is_exported_with_the_model(
+    make: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process that loads the export has no such package."""
+    package = tmp_path / "work" / "own_package_of_test" / "nets"
+    package.mkdir(parents=True)
+    (package.parent / "__init__.py").write_text("")
+    (package / "__init__.py").write_text("")
+    (package / "own_layers.py").write_text(OWN_LAYERS)
+    (package / "own.py").write_text(OWN_MODEL.replace("from own_layers", "from .own_layers"))
+    monkeypatch.chdir(tmp_path / "work")
+    run = make(build="own_package_of_test.nets.own:build", args="{}")
+    report = export(run.directory, tmp_path / "model")
+    assert report.warnings == ()
+    assert (report.directory / "source" / "own_package_of_test" / "nets" / "own_layers.py").is_file()
+    assert np.isfinite(scores_alone(report.directory, run.directory / "samples.parquet", tmp_path)).all()
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in sys.modules if name.startswith("own_package_of_test")]:
+        monkeypatch.delitem(sys.modules, name)  # a command is a fresh process
+    with pytest.raises(ModelError, match="there is no module") as refused:
+        export(run.directory, tmp_path / "other")
+    assert "in the directory in which the run was started" in refused.value.hint
 
 
 @pytest.mark.thorough

@@ -141,6 +141,13 @@ def test_a_column_that_is_missing_is_named(run: Any, preprocessor: Preprocessor)
     assert (raised.value.row, raised.value.expected) == (None, "a text id")
 
 
+def test_a_column_that_is_there_twice_is_named(run: Any, preprocessor: Preprocessor) -> None:
+    twice = run.table.append_column("item", run.table.column("item"))
+    with pytest.raises(ColumnError, match="column item: is there 2 times"):
+        preprocessor.prepare(twice)
+    assert preprocessor.prepare(run.table.append_column("label", run.table.column("label"))).dense.shape == (6, 2)
+
+
 def test_an_infinite_number_is_refused(run: Any, preprocessor: Preprocessor) -> None:
     with pytest.raises(ColumnError, match=r"column price, row 4: 1e\+300 is infinite in float32"):
         preprocessor.prepare(column_of(run.table, "price", pa.array([1, 2, 3, None, 1e300, 0])))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,24 @@ def test_text_ids_are_written_as_they_are(towers: Any, tmp_path: Path) -> None:
     np.testing.assert_allclose(np.array(found.column("vector").to_pylist()), expected, atol=1e-6)
 
 
+def test_ids_of_any_type_that_training_takes(towers: Any, tmp_path: Path) -> None:
+    """Of a dictionary each row group has its own; ids of 64 bits may be unsigned; text may be no UTF-8."""
+    words = pa.array(["tee", "käse", None, "unseen word", "", "brot"]).fill_null("x").dictionary_encode()
+    items = pa.array([2**63 - 1, 2**63 + 7, 2**60 + 1, 4, 123456789, 5], pa.uint64())
+    file = written(changed(changed(towers.table, "word", words), "item", items), tmp_path)
+    report = export(towers.directory, tmp_path / "model", vectors={"word": file, "item": file})
+    found = {path.stem: pq.read_table(path).column("id") for path in report.vectors}
+    assert found["word"].to_pylist() == words.to_pylist()
+    assert found["item"].to_pylist() == items.to_pylist()
+    odd = pa.array([b"tee", b"\xff\x00", b"c", b"d", b"e", b"f"])
+    file = written(changed(towers.table, "word", odd), tmp_path)
+    report = export(towers.directory, tmp_path / "odd", vectors={"word": file})
+    assert pq.read_table(report.vectors[0]).column("id").to_pylist() == odd.to_pylist()
+    twice = towers.table.append_column("item", towers.table.column("item"))
+    with pytest.raises(DataError, match="has several columns 'item'"):
+        export(towers.directory, tmp_path / "twice", vectors={"item": written(twice, tmp_path)})
+
+
 @pytest.mark.parametrize(
     ("column", "without", "message"),
     [
@@ -120,6 +139,8 @@ def test_values_that_do_not_fit(towers: Any, tmp_path: Path) -> None:
         ("item", pa.array([*items[:4], None, 7]), "column 'item', row 4: a null is no id"),
         ("item", pa.array([[one] for one in items]), "holds lists: a vector needs a single id"),
         ("item", pa.array([str(one) for one in items]), "column 'item', row 0: string is not an integer id"),
+        ("item", pa.array([{"id": one} for one in items]), "column 'item': struct<id: int64> is not an integer id"),
+        ("item", pa.array(range(6), pa.decimal128(9, 2)), r"column 'item': decimal128\(9, 2\) is not an integer id"),
         ("price", pa.array([1.0, 2, 3, 4, float("inf"), 6]), "column 'price', row 4: inf is infinite"),
     ]
     for name, values, message in cases:
@@ -162,6 +183,26 @@ def test_a_method_that_returns_no_vectors(make: Any, tmp_path: Path, result: str
     run = make(build=f"{tmp_path}/own.py:build", args="{}")
     with pytest.raises(ModelError, match=message):
         export(run.directory, tmp_path / "model", vectors={"user": _with_all_ids(run, tmp_path)})
+
+
+def test_a_package_of_this_process_stays_when_its_copy_in_the_export_was_used(
+    make: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "work" / "towers_of_test"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (package / "own.py").write_text(OWN.format(result="dense"), encoding="utf-8")
+    monkeypatch.chdir(tmp_path / "work")
+    run = make(build="towers_of_test.own:build", args="{}")
+    before = {name: one for name, one in sys.modules.items() if name.startswith("towers_of_test")}
+    assert set(before) == {"towers_of_test", "towers_of_test.own"}
+    for form in ("torchrec", "pt2"):
+        file = _with_all_ids(run, tmp_path)
+        export(run.directory, tmp_path / form, format=form, vectors={"user": file})  # type: ignore[arg-type]
+        now = {name: one for name, one in sys.modules.items() if name.startswith("towers_of_test")}
+        assert now == before
+    for name in before:
+        sys.modules.pop(name)
 
 
 def _with_all_ids(run: Any, folder: Path) -> Path:

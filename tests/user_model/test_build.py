@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from elastichost.config.job import JobSpec
 from elastichost.errors import ModelError
 from elastichost.specs import TableSpec
 from elastichost.user_model.build import build_model, check_build_source, load_build, table_configs, torchrec_names
-from elastichost.user_model.source import local_sources
+from elastichost.user_model.source import imported_files, local_sources
 
 GOOD = """\
 import torch
@@ -149,6 +151,7 @@ def test_a_syntax_error_is_shown_as_python_shows_it(tmp_path: Path) -> None:
         error = model_error(check, f"{file}:build", tmp_path)
         assert f'File "{file}", line 1' in error.traceback_text
         assert "SyntaxError" in error.traceback_text
+        assert "elastichost" not in error.traceback_text
 
 
 def test_a_module_that_exits_is_an_error(tmp_path: Path) -> None:
@@ -272,3 +275,101 @@ def test_local_sources_follow_imports_between_modules_beside_each_other(good: Pa
     helper = write(good.parent, "import deeper_helper\nimport json\nscale = 1\n", "helper_of_model.py")
     deeper = write(good.parent, "import model\n", "deeper_helper.py")
     assert local_sources(good) == (deeper, helper)
+
+
+def test_imported_files_are_modules_and_packages_wherever_the_import_stands(good: Path, tmp_path: Path) -> None:
+    write(good.parent, "def build(tables, num_dense):\n    import layers.cross\n    import json, torch, elastichost\n")
+    for folder in ("layers/deep", "torch", "elastichost", "unused"):
+        (good.parent / folder).mkdir(parents=True)
+    for text, name in (
+        ("", "layers/__init__.py"),
+        ("from .deep import one\nimport helper_of_layers\n", "layers/cross.py"),
+        ("this is no Python", "layers/deep/one.py"),
+        ("", "torch/no_package.py"),
+        ("", "elastichost/__init__.py"),
+        ("", "unused/__init__.py"),
+        ("import model", "helper_of_layers.py"),
+    ):
+        write(good.parent, text, name)
+    names = ["helper_of_layers.py", "layers/__init__.py", "layers/cross.py", "layers/deep/one.py"]
+    assert imported_files(good, good.parent) == (good, *(good.parent / name for name in names))
+    cross = good.parent / "layers" / "cross.py"
+    assert set(imported_files(cross, good.parent)) == {good, *(good.parent / name for name in names)}
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["at the top", "within build"])
+def test_two_models_in_one_process_have_modules_of_one_name(tmp_path: Path, late: bool) -> None:
+    """With the modules of the other model the scores would be wrong without an error: only names and shapes are
+    compared with the checkpoint."""
+    for number in (1, 2):
+        folder = tmp_path / f"model_{number}"
+        (folder / "layers_of_two").mkdir(parents=True)
+        write(folder / "layers_of_two", "from .one import NUMBER", "__init__.py")
+        write(folder / "layers_of_two", f"NUMBER = {number}", "one.py")
+        inner, outer = ("    import layers_of_two\n", "") if late else ("", "import layers_of_two\n")
+        returns = "    made = torch.nn.Linear(1, 1)\n    made.number = layers_of_two.NUMBER\n    return made\n"
+        write(folder, f"import torch\n{outer}\n\ndef build(tables, num_dense):\n{inner}{returns}")
+    for number in (1, 2, 1):
+        spec = f"{tmp_path}/model_{number}/model.py:build"
+        made = build_model(job(spec), TABLES, {"item": 10, "user": 4}, 2, 1)
+        assert made.number == number
+    sys.modules.pop("layers_of_two")
+
+
+def made_by(file: Path) -> Any:
+    """What the model of a file gets from its module `part_of_test`, which counts how often it was executed."""
+    return load_build(f"{file}:build", file.parent)([], 0)
+
+
+@pytest.fixture
+def parted(tmp_path: Path) -> Iterator[Path]:
+    """A model that imports two modules, of which one imports the other."""
+    write(tmp_path, "from inner_part_of_test import VALUE\nEXECUTED = object()\n", "part_of_test.py")
+    write(tmp_path, "VALUE = 1\n", "inner_part_of_test.py")
+    yield write(
+        tmp_path, "import part_of_test as p\n\n\ndef build(tables, num_dense):\n    return p.VALUE, p.EXECUTED\n"
+    )
+    for name in ("part_of_test", "inner_part_of_test"):
+        sys.modules.pop(name, None)
+
+
+def test_a_file_that_was_changed_is_imported_again_with_all_that_holds_parts_of_it(parted: Path) -> None:
+    """As in a notebook, where the model is trained anew by other processes, and scores in this one."""
+    first = made_by(parted)
+    assert made_by(parted) == first, "nothing changed: operators that a module registers are registered once"
+    write(parted.parent, "VALUE = 20\n", "inner_part_of_test.py")
+    assert made_by(parted)[0] == 20
+
+
+def test_a_changed_file_is_imported_again_also_where_the_user_imported_it(
+    parted: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(parted.parent)
+    assert importlib.import_module("part_of_test").VALUE == 1
+    write(parted.parent, "VALUE = 20\n", "inner_part_of_test.py")
+    assert made_by(parted)[0] == 20
+
+
+def test_modules_of_python_and_installed_ones_are_not_replaced(tmp_path: Path) -> None:
+    import json
+
+    import torch
+
+    write(tmp_path, "", "json.py")
+    write(tmp_path, "", "torch.py")
+    file = write(tmp_path, "import json, torch\n\n\ndef build(tables, num_dense):\n    return json, torch\n")
+    assert load_build(f"{file}:build", tmp_path)([], 0) == (json, torch)
+    assert (sys.modules["json"], sys.modules["torch"]) == (json, torch)
+
+
+def test_a_package_of_the_working_directory_is_that_of_this_directory(tmp_path: Path) -> None:
+    for number in (1, 2):
+        package = tmp_path / f"work_{number}" / "package_of_two"
+        package.mkdir(parents=True)
+        write(package, "", "__init__.py")
+        write(package, f"NUMBER = {number}", "layers.py")
+        write(package, "from .layers import NUMBER\n\n\ndef build(tables, num_dense):\n    return NUMBER\n")
+    for number in (1, 2, 1):
+        assert load_build("package_of_two.model:build", tmp_path / f"work_{number}")([], 0) == number
+    for name in ("package_of_two", "package_of_two.model", "package_of_two.layers"):
+        sys.modules.pop(name)

@@ -9,7 +9,7 @@ from elastichost.config.metric_names import metric_of
 from elastichost.errors import ModelError
 from elastichost.run_files import RESOLVED_JOB_FILE
 from elastichost.supervisor.remote.messages import SourceFile
-from elastichost.user_model.source import local_module, local_sources, parse_build_spec, source_file
+from elastichost.user_model.source import imported_files, local_module, parse_build_spec, source_file
 
 __all__ = ["SOURCE", "files_for_others"]
 
@@ -74,20 +74,20 @@ class _OwnSources:
         self._files: dict[str, Path] = {}
 
     def add_file(self, file: Path) -> str:
-        """Adds a file and the modules beside it. Returns its path there. Raises ModelError."""
+        """Adds a file, and the modules and packages beside it that it imports. Returns its path there. Raises
+        ModelError."""
         folder = self._folders.setdefault(file.parent.resolve(), f"{SOURCE}/metrics-{len(self._folders)}")
-        for one in (file, *local_sources(file)):
-            self._add(f"{folder}/{one.name}", one)
+        for one in imported_files(file, file.parent):
+            self._add(f"{folder}/{one.relative_to(file.parent)}", one)
         return f"{folder}/{file.name}"
 
     def add_module(self, module: str) -> None:
-        """Adds a module in `base_dir`, the modules beside it, and the `__init__.py` files of its packages; nothing for
-        an installed module. Raises ModelError. elastichost is not added even from a checkout: every host has it, and a
+        """Adds a module in `base_dir`, its package, and what it imports from there; nothing for an installed module.
+        Raises ModelError. elastichost is not added even from a checkout: every host has it, and a
         copy of one part would hide the other parts from imports."""
         if module.partition(".")[0] == OWN_PACKAGE or (file := local_module(module, self._base)) is None:
             return
-        packages = (parent / "__init__.py" for parent in file.parents if parent.is_relative_to(self._base))
-        for one in (file, *local_sources(file), *(path for path in packages if path.is_file())):
+        for one in imported_files(file, self._base):
             self._add(f"{SOURCE}/{one.relative_to(self._base)}", one)
 
     def read(self) -> tuple[SourceFile, ...]:
