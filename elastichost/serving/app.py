@@ -141,7 +141,10 @@ def _prepare(body: bytes, kind: str, export: LoadedExport, settings: ServeSettin
     if kind == JSON:
         table = table_of_json(body, preprocessor, settings.max_request_rows)
     else:
-        table = arrow_rows.table_of_arrow(body, settings.max_request_rows)
+        columns = {*preprocessor.dense, *preprocessor.features}
+        # In JSON an id takes two bytes at least, so an Arrow body gives no more ids than a JSON body may.
+        most_ids = settings.max_body_bytes // 2
+        table = arrow_rows.table_of_arrow(body, columns, settings.max_request_rows, most_ids)
     try:
         return preprocessor.prepare(table)
     except ColumnError as error:

@@ -1,19 +1,21 @@
 """Arrow IPC streams to columns, and scores to Arrow IPC streams. Pure.
 
-A stream comes from anybody, so it is checked before it is used: every buffer lies in the body, so what is in memory is
-no larger than the body. Compressed buffers, views and dictionaries that grow from batch to batch are refused, because
-few bytes of them can become many.
+A stream comes from anybody, so it is checked before it is used: every buffer lies in the body, so the table is no
+larger than the body. Compressed buffers, views and dictionaries that grow from batch to batch are refused, because few
+bytes of them can become many; and so are more ids than a JSON body of the same size could have. Columns that the model
+does not use are not read.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from elastichost.results.preprocess import column_kind
 from elastichost.serving.request_error import RequestError
 
 __all__ = ["CONTENT_TYPE", "arrow_of_scores", "table_of_arrow"]
@@ -24,20 +26,29 @@ RECORD_BATCH, DICTIONARY_BATCH = 3, 2  # its kinds
 BATCH_COMPRESSION, DICTIONARY_DATA, DICTIONARY_GROWS = 3, 1, 2  # fields of a RecordBatch and of a DictionaryBatch
 
 
-def table_of_arrow(body: bytes, max_rows: int) -> pa.Table:
-    """The columns of the stream. Raises RequestError."""
+def table_of_arrow(body: bytes, columns: Collection[str], max_rows: int, max_ids: int) -> pa.Table:
+    """The columns of the stream that are among `columns`. max_ids: items of all lists together, and words of a
+    dictionary. Raises RequestError."""
     try:
         if (refused := _refused(body)) is not None:
             raise RequestError(415, "unknown_content_type", f"{refused} are not accepted in Arrow streams")
         batches: list[pa.RecordBatch] = []
-        rows = 0
+        rows = items = 0
         with pa.ipc.open_stream(pa.py_buffer(body)) as stream:
-            _check_schema(stream.schema)
+            places = _places(stream.schema, columns)
+        if not places:  # to Arrow, none of the columns means all of them
+            return pa.table({})
+        options = pa.ipc.IpcReadOptions(included_fields=places)
+        with pa.ipc.open_stream(pa.py_buffer(body), options=options) as stream:
             for batch in stream:
                 rows += batch.num_rows
                 if rows > max_rows:
                     raise RequestError(413, "too_many_rows", f"more than {max_rows} rows are not allowed in a request")
                 batch.validate(full=True)
+                items += sum(map(_items, batch.columns))
+                if max(items, *map(_words, batch.columns)) > max_ids:
+                    message = f"more than {max_ids} ids are not allowed in a request: send fewer rows"
+                    raise RequestError(413, "too_large", message)
                 batches.append(batch)
             return pa.Table.from_batches(batches, stream.schema)
     except (pa.ArrowException, OSError, ValueError, struct.error, IndexError, MemoryError) as error:
@@ -57,26 +68,48 @@ def arrow_of_scores(scores: npt.NDArray[np.float32], labels: Sequence[str]) -> b
     return found
 
 
-def _check_schema(schema: pa.Schema) -> None:
-    """Raises RequestError; UnicodeDecodeError (a ValueError) for names that are not UTF-8."""
+def _places(schema: pa.Schema, columns: Collection[str]) -> list[int]:
+    """The numbers of these columns. Raises RequestError; UnicodeDecodeError (a ValueError) for names that are not
+    UTF-8."""
     str(schema)  # decodes all names, also those of elements of lists
-    names = schema.names
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise RequestError(422, "wrong_value", f"there are several columns {twice!r}", column=twice)
-    for field in schema:
-        _check_type(field)
+    places = [place for place, name in enumerate(schema.names) if name in columns]
+    for place in places:
+        name = schema.names[place]
+        if schema.names.count(name) > 1:
+            raise RequestError(422, "wrong_value", f"there are several columns {name!r}", column=name)
+        _check_type(schema.field(place))
+    return places
+
+
+def _items(column: pa.Array) -> int:
+    """The number of items of the lists of a column; 0 for a column without lists."""
+    return len(column.flatten()) if column_kind(column.type)[1] else 0
+
+
+def _words(column: pa.Array) -> int:
+    """The number of words in the dictionary of a column or of its items; 0 for a column without one. All of them become
+    ids, and each takes a bit of the body if they are of the type bool."""
+    items = column.values if column_kind(column.type)[1] else column
+    return len(items.dictionary) if pa.types.is_dictionary(items.type) else 0
 
 
 def _check_type(field: pa.Field) -> None:
     kind = field.type
     types = pa.types
-    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+    if column_kind(kind)[1]:
         kind = kind.value_type
     if types.is_dictionary(kind):
         kind = kind.value_type
     is_text = types.is_string(kind) or types.is_large_string(kind) or types.is_binary(kind)
     is_number = types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind) or types.is_decimal(kind)
+    if types.is_string_view(kind) or types.is_binary_view(kind):
+        raise RequestError(
+            422,
+            "wrong_value",
+            f"column {field.name!r} has the type {field.type}: cast it to string",
+            column=field.name,
+            expected="text that is no view",
+        )
     if not (is_text or is_number or types.is_large_binary(kind) or types.is_null(kind)):
         raise RequestError(
             422,

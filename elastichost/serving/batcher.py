@@ -64,6 +64,7 @@ class Batcher:
             batch = self._next_batch()
             if batch:
                 await self._score(batch)
+            del batch  # while this waits for a request, it would keep the export of the last ones in memory
             # set again where requests wait that came while `_wait_for_others` had cleared it
             self._arrived.set() if self._waiting else self._arrived.clear()
 

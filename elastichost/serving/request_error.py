@@ -61,7 +61,10 @@ def _shown(value: object) -> object:
     """The value, or its beginning as text if it is long or JSON cannot hold it."""
     if value is None or isinstance(value, bool | int):
         return value
-    text = value if isinstance(value, str) else repr(value)
+    try:
+        text = value if isinstance(value, str) else repr(value)
+    except RecursionError:  # of lists in lists that JSON could just hold
+        text = type(value).__name__
     return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."
 
 

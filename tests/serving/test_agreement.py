@@ -139,6 +139,31 @@ def test_the_server_agrees_with_predict(trained: Trained, server: ServerProcess)
     agree(pa.ipc.open_stream(answer.content).read_all().column("score").to_numpy(), trained)
 
 
+def test_columns_without_any_value_have_the_scores_of_nulls_in_every_way(
+    trained: Trained, server: ServerProcess, tmp_path: Path
+) -> None:
+    rows = trained.rows.slice(0, 4)
+    for name, values in (("user", pa.nulls(4)), ("item", pa.nulls(4)), ("price", pa.nulls(4))):
+        rows = rows.set_column(rows.column_names.index(name), name, values)
+    for name in ("recent", "words"):
+        rows = rows.set_column(rows.column_names.index(name), name, pa.array([[None], [], None, []]))
+    assert rows.schema.types == [pa.null(), pa.null(), *[pa.list_(pa.null())] * 2, pa.null()]
+    typed = rows.cast(trained.rows.schema)
+    pq.write_table(rows, tmp_path / "nulls.parquet")
+    pq.write_table(typed, tmp_path / "typed.parquet")
+    wanted = trained.run.predict(tmp_path / "typed.parquet").column("probability").to_numpy()
+    for given in (tmp_path / "nulls.parquet", rows):
+        found = trained.run.predict(given).column("probability").to_numpy()
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-6)
+    for directory in trained.exports.values():
+        scorer = Scorer(directory)
+        np.testing.assert_allclose(scorer.scores(scorer.preprocessor.prepare(rows)), wanted, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(server.predict(rows.to_pylist()).json()["scores"], wanted, rtol=0, atol=1e-6)
+    answer = post_arrow(server, stream_of(rows))
+    scores = pa.ipc.open_stream(answer.content).read_all().column("score").to_numpy()
+    np.testing.assert_allclose(scores, wanted, rtol=0, atol=1e-6)
+
+
 OTHER_KINDS = [
     ("item", pa.array(range(TESTED)), "a text id"),
     ("item", pa.array([["a"]] * TESTED), "a text id"),

@@ -16,6 +16,7 @@ import pytest
 
 from elastichost.results.reader import Scorer
 from elastichost.serving.arrow_rows import CONTENT_TYPE
+from elastichost.serving.request_error import RequestError
 from tests.results.conftest import HandMadeRun
 from tests.serving.server_process import ServerProcess
 
@@ -144,9 +145,9 @@ def test_a_column_of_another_kind_in_arrow_is_named(server: ServerProcess, train
     assert (error["code"], error["column"], error["row"], error["value"]) == ("wrong_value", "code", 0, 1)
 
 
-def test_a_list_of_millions_of_nulls_is_refused_and_not_listed(server: ServerProcess, trained: HandMadeRun) -> None:
+def test_a_list_of_many_nulls_is_refused_and_not_listed(server: ServerProcess, trained: HandMadeRun) -> None:
     """It takes a few bytes of the body."""
-    nulls = pa.ListArray.from_arrays(pa.array([0, 20_000_000], pa.int32()), pa.nulls(20_000_000))
+    nulls = pa.ListArray.from_arrays(pa.array([0, 500_000], pa.int32()), pa.nulls(500_000))
     place = trained.table.column_names.index("price")
     body = stream_of(trained.table.slice(0, 1).set_column(place, "price", nulls))
     assert len(body) < 10_000
@@ -154,6 +155,46 @@ def test_a_list_of_millions_of_nulls_is_refused_and_not_listed(server: ServerPro
     error = answer.json()["error"]
     assert (answer.status_code, error["code"], error["column"], error["row"]) == (422, "wrong_value", "price", 0)
     assert error["value"] == "[None, None, None, None, None, '...']"
+
+
+@pytest.mark.parametrize("kind", ["list<bool>", "list<null>", "dictionary<bool>"])
+def test_more_ids_than_json_could_hold_are_refused(server: ServerProcess, trained: HandMadeRun, kind: str) -> None:
+    """An id takes a bit of the body or none, and eight bytes several times while it is prepared."""
+    many = pa.nulls(7_000_000) if "null" in kind else pa.array(np.ones(7_000_000, dtype=np.bool_))
+    if kind.startswith("list"):
+        ids, column = pa.ListArray.from_arrays(pa.array([0, len(many)], pa.int32()), many), "recent"
+    else:
+        ids, column = pa.DictionaryArray.from_arrays(pa.array([0], pa.int32()), many), "user"
+    place = trained.table.column_names.index(column)
+    body = stream_of(trained.table.slice(0, 1).set_column(place, column, ids))
+    assert len(body) < 1 << 20
+    answer = post_arrow(server, body)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (413, "too_large")
+
+
+def test_columns_that_the_model_does_not_use_may_have_any_type(server: ServerProcess, trained: HandMadeRun) -> None:
+    more = trained.table.append_column("at", pa.array(range(6), pa.timestamp("us")))
+    more = more.append_column("page", pa.array([{"path": "/"}] * 6)).append_column("page", pa.array(["a"] * 6))
+    answer = post_arrow(server, stream_of(more))
+    assert answer.status_code == 200, answer.text
+    assert answer.content == post_arrow(server, stream_of(trained.table)).content
+    place = trained.table.column_names.index("code")
+    view = trained.table.column("code").cast(pa.string_view())
+    error = post_arrow(server, stream_of(trained.table.set_column(place, "code", view))).json()["error"]
+    assert (error["code"], error["column"]) == ("wrong_value", "code") and "cast it to string" in error["message"]
+    assert post_arrow(server, stream_of(pa.table({"other": [1]}))).json()["error"]["code"] == "missing_column"
+
+
+def test_a_row_that_is_nested_as_deep_as_json_can_be_is_refused(server: ServerProcess) -> None:
+    """Its value cannot be shown where the stack of the decoder just sufficed."""
+    for depth in range(880, 1010, 2):
+        body = b'{"rows": [' + b"[" * depth + b"]" * depth + b"]}"
+        answer = server.client.post("/predict", content=body, headers={"content-type": "application/json"})
+        assert answer.status_code in (400, 422), depth
+    deep: list[object] = []
+    for _ in range(100_000):
+        deep = [deep]
+    assert b'"value":"list"' in RequestError(422, "wrong_value", "row 0 is not an object", value=deep).body()
 
 
 @pytest.mark.parametrize(
