@@ -99,7 +99,7 @@ def read_layout(directory: Path) -> ArenaLayout:
     """The layout of the arena in a directory. Raises ArenaError when the directory holds no complete arena."""
     try:
         return msgspec.json.decode((directory / LAYOUT_FILE).read_bytes(), type=ArenaLayout)
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
         hint = "check whether the run that made the arena has ended"
         raise ArenaError(f"{directory} is not an arena: {error}", hint=hint) from error
 

@@ -30,6 +30,7 @@ __all__ = [
     "StaleArena",
     "arena_directory",
     "arena_root",
+    "bytes_of_arenas",
     "create_directory",
     "free_bytes",
     "hold",
@@ -40,6 +41,7 @@ __all__ = [
     "reclaim",
     "remove_owned",
     "replica_directory",
+    "room_of_arenas",
     "socket_directory",
     "stale_arenas",
     "used_bytes",
@@ -162,7 +164,7 @@ def read_owner(path: Path) -> Owner:
                 return msgspec.json.decode(file.read(_MOST_OWNER_BYTES), type=Owner)
         finally:
             os.close(directory)
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ArenaError(f"{path / OWNER_FILE} cannot be read: {error}") from error
 
 
@@ -298,6 +300,21 @@ def used_bytes(path: Path) -> int:
             total += used_bytes(Path(entry.path)) if entry.is_dir(follow_symlinks=False) else 0
             total += entry.stat(follow_symlinks=False).st_blocks * 512
     return total
+
+
+def bytes_of_arenas() -> int:
+    """Bytes that all arenas in `arena_root` occupy, also those of runs that train now."""
+    total = 0
+    for path in _run_directories(arena_root()):
+        with contextlib.suppress(FileNotFoundError, PermissionError):  # removed meanwhile, or of another user
+            total += used_bytes(path)
+    return total
+
+
+def room_of_arenas() -> int:
+    """Bytes that all arenas together may occupy in the file system of `arena_root`: those that they occupy now, and the
+    free ones."""
+    return bytes_of_arenas() + free_bytes(arena_root())
 
 
 def stale_arenas() -> list[StaleArena]:

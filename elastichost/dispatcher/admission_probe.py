@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from elastichost.arena.host import bytes_of_arenas
 from elastichost.atomic_write import write_atomically
 from elastichost.config.job import JobSpec, load_job
 from elastichost.config.tables import table_settings
@@ -73,7 +74,8 @@ def main(arguments_json: bytes) -> int:
 def examine(job: JobSpec, arguments: ExamineArguments) -> Examined:
     """Examines a job. Raises the errors that its run would raise before it trains: ConfigError, DataError, ModelError,
     ArenaFullError, PreflightError."""
-    prepared = preflight(job, lent=_one_gpu(arguments.host))
+    # A job waits for the others, so what their arenas hold now counts as free.
+    prepared = preflight(job, spare_bytes=bytes_of_arenas(), lent=_one_gpu(arguments.host))
     plan, has_gpu = prepared.plan, bool(prepared.initial_plan.request.gpus)
     bounds = bounds_of_job(job, plan, len(prepared.cores))
     # a speed by number of workers, on which the choice of a size is based, holds for workers of one kind only
@@ -139,5 +141,7 @@ def _memory(
     estimates = [
         (workers, estimate_peak(msgspec.structs.replace(facts, workers=workers))) for workers in sorted({least, most})
     ]
-    sizes = tuple(MemoryOfSize(workers, found.host_bytes, found.gpu_bytes) for workers, found in estimates)
+    sizes = tuple(
+        MemoryOfSize(workers, found.host_bytes, found.gpu_bytes, found.arena_bytes) for workers, found in estimates
+    )
     return sizes, tuple((part.name, part.bytes) for part in estimates[0][1].parts)

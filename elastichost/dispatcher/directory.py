@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -21,14 +21,14 @@ import msgspec
 
 from elastichost.atomic_write import cause_words, write_atomically
 from elastichost.config.job import JobSpec, load_job
-from elastichost.dispatcher.facts import HOST_FILE, JOB_FILE, HostStatus, JobRequest, JobStatus
+from elastichost.dispatcher.facts import HOST_FILE, JOB_FILE, OVER_STATES, HostStatus, JobRequest, JobStatus
 from elastichost.dispatcher.options import AskedOptions
 from elastichost.errors import ConfigError, PreflightError
 from elastichost.history.store import state_directory
 from elastichost.run_files import JOURNAL_FILE
 from elastichost.runs.directory import lock_directory, point_latest
 
-__all__ = ["HostDirectory", "Kept", "default_directory", "read_asked", "write_asked"]
+__all__ = ["HostDirectory", "Kept", "default_directory", "over_jobs", "read_asked", "write_asked"]
 
 Read = TypeVar("Read")
 
@@ -43,6 +43,14 @@ class Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     request: JobRequest
     has_run: bool = False
+
+
+def over_jobs(jobs: Iterable[JobStatus], kept: Iterable[Kept]) -> tuple[JobStatus, ...]:
+    """Those that no later dispatcher continues: all but the kept ones. A job that was cancelled and still saves counts
+    as cancelled: in neither file, a search would take its trial for one that was never begun."""
+    names = {one.request.job for one in kept}
+    over = (job for job in jobs if job.job not in names)
+    return tuple(job if job.state in OVER_STATES else msgspec.structs.replace(job, state="cancelled") for job in over)
 
 
 def default_directory(environ: Mapping[str, str]) -> Path:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from elastichost.arena.host import create_directory, hold_left, reclaim, socket_directory
+from elastichost.arena.host import create_directory, hold_left, reclaim, room_of_arenas, socket_directory
 from elastichost.arena.owner import owner_of
 from elastichost.atomic_write import is_out_of_space, space_words
 from elastichost.clock import Clock, MonotonicClock
@@ -27,16 +27,8 @@ from elastichost.dispatcher.core.effects import Effect, KillJob, NoteEvent, Star
 from elastichost.dispatcher.core.endings import Ended, at_memory_limit
 from elastichost.dispatcher.core.refusals import CommandRefusals
 from elastichost.dispatcher.core.shapes import shape_of
-from elastichost.dispatcher.directory import HostDirectory, Kept, write_asked
-from elastichost.dispatcher.facts import (
-    ENDED_STATES,
-    FAILURE_FILE,
-    OVER_STATES,
-    HostStatus,
-    JobFailure,
-    JobRequest,
-    JobStatus,
-)
+from elastichost.dispatcher.directory import HostDirectory, Kept, over_jobs, write_asked
+from elastichost.dispatcher.facts import FAILURE_FILE, HostStatus, JobFailure, JobRequest, JobStatus
 from elastichost.dispatcher.isolation.power import power_of
 from elastichost.dispatcher.isolation.tiers import probe
 from elastichost.dispatcher.job_observer import JobObserver
@@ -50,7 +42,7 @@ from elastichost.host.nvml.use import GpuMeter
 from elastichost.host.stop_signals import StopSignals
 from elastichost.resources import HostInventory
 from elastichost.runs.directory import new_run_path
-from elastichost.runs.events import AnyEvent, HostPrepared, HostStopping, HostWarned, JournalLine
+from elastichost.runs.events import AnyEvent, HostPrepared, HostStopping, HostWarned, JobFailed, JournalLine
 from elastichost.runs.journal import Journal, utc_now
 from elastichost.runs.result import read_json, read_result
 from elastichost.supervisor.core.disk_space import DiskSpace
@@ -136,7 +128,9 @@ class HostLoop:
         self._refusals = CommandRefusals()
         self._state = "starting"
         for kept in queue:
-            self._do(self._core.submit(kept.request, self._elapsed_s(), has_run=kept.has_run))
+            is_held = bool(self._held[kept.request.job])
+            effects = self._core.submit(kept.request, self._elapsed_s(), has_run=kept.has_run, holds_arena=is_held)
+            self._do(effects)
 
     def _open_sockets(self) -> Path:
         sockets = socket_directory(secrets.token_hex(8))
@@ -238,6 +232,7 @@ class HostLoop:
                 self._crew.signal(job, signal.SIGKILL)
 
     def _observe(self, now_s: float) -> None:
+        self._core.arenas_may_use(room_of_arenas())
         run_dirs = {job: self._core.run_dir(job) for job in self._crew.pids}
         for seen in self._watch.look(self._crew.pids, run_dirs, self._clock.now_s()):
             self._performer.seen[seen.job] = seen
@@ -261,10 +256,7 @@ class HostLoop:
         if examined is not None:
             return self._core.examined(examined, now_s)
         failure = read_json(folder / FAILURE_FILE, JobFailure)
-        effects = self._core.ended(ended, failure, now_s)
-        if self._core.state(ended.job) in ENDED_STATES:
-            self._let_go(ended.job)
-        return effects
+        return self._core.ended(ended, failure, now_s)
 
     # --- commands -------------------------------------------------------------------------------------------
 
@@ -329,6 +321,8 @@ class HostLoop:
         for effect in effects:
             if isinstance(effect, NoteEvent):
                 self._note(effect.event)
+                if isinstance(effect.event, JobFailed):
+                    self._let_go(effect.event.job)
             else:
                 if isinstance(effect, StartJob | KillJob):
                     self._let_go(effect.job)
@@ -378,7 +372,7 @@ class HostLoop:
         return tuple(Kept(*one) for one in self._core.unfinished())
 
     def _over(self) -> tuple[JobStatus, ...]:
-        return (*self._earlier, *(job for job in self._core.statuses() if job.state in OVER_STATES))
+        return (*self._earlier, *over_jobs(self._core.statuses(), self._kept()))
 
     def _report(self) -> HostStatus:
         if not self._options.ends_when_empty:  # a batch keeps its ended jobs, for its report and for its resume

@@ -136,6 +136,16 @@ def test_directories_of_another_user_are_neither_found_nor_removed(
     assert (path / host.OWNER_FILE).is_file()
 
 
+def test_an_owner_that_is_no_text_is_a_typed_error(tmp_path: Path, dead_owner: Owner) -> None:
+    path = tmp_path / "made"
+    host.create_directory(path, dead_owner)
+    (path / host.OWNER_FILE).write_bytes(
+        (path / host.OWNER_FILE).read_bytes().replace(b'"run_dir":"', b'"run_dir":"\xff')
+    )
+    with pytest.raises(ArenaError, match="cannot be read"):
+        host.read_owner(path)
+
+
 def test_directories_of_other_programs_are_left_alone(dead_owner: Owner) -> None:
     """They are left alone even if their OWNER.json names a process that has ended."""
     host.create_directory(host.arena_root() / "precious", dead_owner)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
+from elastichost.dispatcher.core.demands import MemoryOfSize
 from elastichost.dispatcher.core.effects import Effect, NoteEvent, ResizeJob, StopJob
 from elastichost.dispatcher.core.oom_containment import CALM_S
+from elastichost.runs.events import JobFailed
 from elastichost.tuner.colocation.settings import ColocationSettings
-from tests.dispatcher.jobs import INVENTORY, MB, Hosted, hosted, look, result, running
+from tests.dispatcher.jobs import INVENTORY, MB, Hosted, examined, hosted, look, request, result, running
 
 # --- memory -----------------------------------------------------------------------------------------------------------
 
@@ -82,6 +85,49 @@ def test_a_cancelled_job_that_is_killed_for_memory_is_cancelled() -> None:
     assert host.job("liar").state == "cancelled"
 
 
+def test_jobs_whose_arenas_an_earlier_dispatcher_left_start_first() -> None:
+    """Their arenas occupy memory for which no job is charged before they start."""
+    host = hosted(4000)
+    host.submit("new")
+    host.did(host.core.submit(request("held"), 0.0, has_run=True, holds_arena=True))
+    assert host.tick(0.0) == [], "the other one is still being examined"
+    assert host.job("new").why == "waits until held has started, whose rows an earlier dispatcher left in memory"
+    host.did(host.core.examined(examined("held", 3000), 1.0))
+    assert host.tick(1.0) == ["held"]
+    assert host.spawns[-1].resume
+    host.see("held", 2.0)
+    assert host.tick(3.0) == [] and host.job("new").why.startswith("needs")
+    host.end("held", 0, 4.0)
+    assert host.tick(5.0) == ["new"]
+
+
+def test_a_held_arena_of_a_job_that_cannot_run_keeps_no_other_job_waiting() -> None:
+    host = hosted(4000)
+    host.submit("new")
+    host.did(host.core.submit(request("held"), 0.0, has_run=True, holds_arena=True))
+    host.did(host.core.examined(examined("held", 9000), 0.0))
+    host.tick(3.0)
+    assert host.job("held").state == "failed" and host.noted(JobFailed)
+    assert host.tick(4.0) == ["new"]
+
+
+def test_a_start_waits_for_room_in_the_file_system_of_arenas() -> None:
+    """Otherwise the job would end with ArenaFullError at once, although it need only wait."""
+    host = hosted(10_000)
+    host.core.arenas_may_use(2500 * MB)
+    for job in "ab":
+        host.did(host.core.submit(request(job), 0.0))
+        size = MemoryOfSize(1, 2000 * MB, arena_bytes=1500 * MB)
+        host.did(host.core.examined(msgspec.structs.replace(examined(job), memory=(size,)), 0.0))
+    assert host.tick(0.0) == ["a"]
+    host.see("a", 1.0)
+    host.tick(3.0)
+    assert host.job("b").state == "waiting"
+    assert host.job("b").why.startswith("needs 1,430.5 MiB in the file system of arenas, 953.7 MiB of 2,384.2 MiB are")
+    host.core.arenas_may_use(3000 * MB)
+    assert host.tick(5.0) == ["b"]
+
+
 # --- jobs beside each other -------------------------------------------------------------------------------------------
 
 
@@ -136,8 +182,13 @@ def test_an_evicted_job_waits_and_continues_when_there_is_room() -> None:
     assert host.job(paused).why == "evicted; it continues when there is room"
     other = "b" if paused == "a" else "a"
     host.end(other, 0)
+    peak_bytes = host.job(paused).peak_bytes
     assert host.tick(1000.0) == [paused]
     assert host.spawns[-1].resume
+    host.see(paused, 1001.0, memory_mb=1)
+    entry = host.core._jobs[paused]
+    assert (entry.peak_bytes, host.job(paused).peak_bytes) == (MB, peak_bytes), "the status has the largest of all"
+    assert host.job(paused).charged_bytes == entry.admitted_bytes, "the earlier incarnation may have had more workers"
 
 
 def test_an_evicted_job_that_had_nothing_to_save_continues_too() -> None:

@@ -35,7 +35,7 @@ from elastichost.dispatcher.core.endings import (
     failed,
     not_examined,
 )
-from elastichost.dispatcher.core.entries import JobEntry, begun
+from elastichost.dispatcher.core.entries import JobEntry, begun, first_to_start
 from elastichost.dispatcher.core.examinations import Examinations
 from elastichost.dispatcher.core.input_capacity import InputCapacity
 from elastichost.dispatcher.core.interference_control import InterferenceState, shared, tended
@@ -116,9 +116,18 @@ class Core:
 
     # --- events ---------------------------------------------------------------------------------------------
 
-    def submit(self, request: JobRequest, now_s: float, *, has_run: bool = False) -> tuple[Effect, ...]:
-        """Adds a job to the queue. has_run: it was started under an earlier dispatcher."""
-        self._jobs[request.job] = JobEntry(request, now_s, why="waits for its examination", has_run=has_run)
+    def arenas_may_use(self, arena_bytes: int) -> None:
+        """Takes the bytes that the arenas of all jobs together may occupy in their file system. Jobs start within
+        them."""
+        self._room = msgspec.structs.replace(self._room, arena_bytes=arena_bytes)
+
+    def submit(
+        self, request: JobRequest, now_s: float, *, has_run: bool = False, holds_arena: bool = False
+    ) -> tuple[Effect, ...]:
+        """Adds a job to the queue. has_run: it was started under an earlier dispatcher. holds_arena: the arena that it
+        had there still occupies memory."""
+        why = "waits for its examination"
+        self._jobs[request.job] = JobEntry(request, now_s, why=why, has_run=has_run, holds_arena=holds_arena)
         self._examinations.submit(request.job, request.shape)
         return NoteEvent(JobSubmitted(request.job)), *self._examine_next()
 
@@ -256,16 +265,8 @@ class Core:
         if not effects and not self._has_changed and now_s < self._next_dispatch_s:
             return ()
         self._has_changed, self._next_dispatch_s = False, now_s + DISPATCH_EVERY_S
-        starts = dispatch(
-            self._waiting(),
-            self._running(),
-            self._room,
-            self._settings,
-            self._tending.corrections,
-            now_s,
-            margins=self._ledger.margins,
-            decisions=self._decisions,
-        )
+        facts = self._running(), self._room, self._settings, self._tending.corrections, now_s
+        starts = dispatch(self._waiting(), *facts, margins=self._ledger.margins, decisions=self._decisions)
         for start in starts:
             effects += self._started(start, now_s)
         if starts or now_s - self._said_s >= SAY_EVERY_S:
@@ -314,10 +315,10 @@ class Core:
         return [entry for entry in self._jobs.values() if entry.placed is not None]
 
     def _waiting(self) -> list[JobDemand]:
-        """The demands of the waiting jobs, with what their twins have taught since their examination."""
+        """The demands of the jobs that may start, with what their twins have taught since their examination."""
         demands = []
-        for entry in self._jobs.values():
-            if entry.state == "waiting" and entry.examined is not None:
+        for entry in first_to_start(self._jobs.values()):
+            if entry.examined is not None:
                 entry.known = self._twins.get(entry.examined.twin, entry.known)
                 demands.append(entry.demand(self._power))
         return demands
@@ -344,16 +345,8 @@ class Core:
         waiting = self._waiting()
         if not waiting:
             return ()
-        reasons = why_waiting(
-            waiting,
-            self._running(),
-            self._room,
-            self._settings,
-            self._tending.corrections,
-            now_s,
-            margins=self._ledger.margins,
-            decisions=self._decisions,
-        )
+        facts = self._running(), self._room, self._settings, self._tending.corrections, now_s
+        reasons = why_waiting(waiting, *facts, margins=self._ledger.margins, decisions=self._decisions)
         effects: list[Effect] = []
         for job, why in reasons.items():
             entry = self._jobs[job]

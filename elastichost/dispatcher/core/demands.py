@@ -23,6 +23,7 @@ import msgspec
 
 from elastichost.dispatcher.core.input_capacity import BLOCKED
 from elastichost.dispatcher.facts import BUSY, JobSample
+from elastichost.metrics import FrontierPoint
 from elastichost.tuner.colocation.facts import DEVICE_RESOURCES, HOST_RESOURCES, Basis, Mode
 from elastichost.tuner.colocation.kinds import Kind, prior_of
 
@@ -38,6 +39,7 @@ __all__ = [
     "modes_of",
     "prior",
     "waits_for_unknown",
+    "with_frontier",
 ]
 
 # CPU seconds of a sample before a measurement: a fixed part, and a part for each id. Assumed: a DLRM on a current core.
@@ -53,11 +55,13 @@ LEAST_MORE = 1.02  # least ratio of speeds for which a mode with more workers is
 
 
 class MemoryOfSize(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The estimated peak memory with a number of workers, without margins."""
+    """The estimated peak memory with a number of workers, without margins. arena_bytes: the part of host_bytes that
+    lies in the file system of arenas."""
 
     workers: int
     host_bytes: int
     gpu_bytes: int = 0
+    arena_bytes: int = 0
 
 
 class Examined(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -245,6 +249,7 @@ def _mode(examined: Examined, known: Known, host: HostPower, workers: int) -> Mo
         demand=(cores, bandwidth, reading, *_device(examined, known, host, speed, bool(memory.gpu_bytes))),
         memory_bytes=memory.host_bytes,
         gpu_memory_bytes=memory.gpu_bytes,
+        arena_bytes=memory.arena_bytes,
     )
 
 
@@ -288,7 +293,36 @@ def memory_of(examined: Examined, workers: int) -> MemoryOfSize:
     if len(known) == 1:
         return known[0]
     first, last = known[0], known[-1]
-    each = (last.host_bytes - first.host_bytes) / max(1, last.workers - first.workers)
-    each_gpu = (last.gpu_bytes - first.gpu_bytes) / max(1, last.workers - first.workers)
-    more = workers - first.workers
-    return MemoryOfSize(workers, int(first.host_bytes + more * each), int(first.gpu_bytes + more * each_gpu))
+    more, steps = workers - first.workers, max(1, last.workers - first.workers)
+
+    def between(least: int, most: int) -> int:
+        return int(least + more * ((most - least) / steps))
+
+    return MemoryOfSize(
+        workers,
+        between(first.host_bytes, last.host_bytes),
+        between(first.gpu_bytes, last.gpu_bytes),
+        between(first.arena_bytes, last.arena_bytes),
+    )
+
+
+def with_frontier(modes: tuple[Mode, ...], frontier: tuple[FrontierPoint, ...], current: int) -> tuple[Mode, ...]:
+    """Returns the modes with speeds from the run's own tuner, where its frontier has the size.
+
+    Only the ratio to the tuner's speed of the present size is used, because its model was fitted while other jobs used
+    a part of the host. Modes that are not on the frontier stay as they are. current: present number of workers."""
+    points = {(one.workers, one.worker_cores): one.samples_per_s for one in frontier}
+    here = next((mode for mode in modes if mode.workers == current), None)
+    if here is None or not points.get((current, here.worker_cores)):
+        return modes
+    reference = points[current, here.worker_cores]
+    return tuple(_scaled(mode, here, points.get((mode.workers, mode.worker_cores), 0.0) / reference) for mode in modes)
+
+
+def _scaled(mode: Mode, here: Mode, ratio: float) -> Mode:
+    """Returns a mode with `ratio` times the speed of `here`, and its host demand in proportion. ratio 0: not known."""
+    if ratio <= 0 or mode.samples_per_s <= 0:
+        return mode
+    speed = here.samples_per_s * ratio
+    host = tuple(min(1.0, share * speed / mode.samples_per_s) for share in mode.demand[: len(HOST_RESOURCES)])
+    return msgspec.structs.replace(mode, samples_per_s=speed, demand=(*host, *mode.demand[len(HOST_RESOURCES) :]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,6 +18,7 @@ from elastichost.dispatcher.core.demands import (
     modes_of,
     prior,
     waits_for_unknown,
+    with_frontier,
 )
 from elastichost.dispatcher.core.effects import Effect, Lent, NoteEvent, StartJob
 from elastichost.dispatcher.core.input_capacity import InputCapacity, JobReading
@@ -32,12 +33,11 @@ from elastichost.dispatcher.facts import (
     JobStatus,
     Size,
 )
-from elastichost.metrics import FrontierPoint, PlanStatus
+from elastichost.metrics import PlanStatus
 from elastichost.runs.events import JobStarted
 from elastichost.tuner.cluster.proposals import Proposal
 from elastichost.tuner.colocation.facts import (
     CPU,
-    HOST_RESOURCES,
     RESOURCES,
     HostCapacity,
     JobDemand,
@@ -48,7 +48,7 @@ from elastichost.tuner.colocation.facts import (
 from elastichost.tuner.colocation.kinds import kind_of
 from elastichost.tuner.facts import Configuration
 
-__all__ = ["COMPUTING_NICE", "JobEntry", "StopCause", "begun", "with_frontier"]
+__all__ = ["COMPUTING_NICE", "JobEntry", "StopCause", "begun", "first_to_start"]
 
 # Seconds from a job's start until it computes; share of its demand that a job keeps while it is evaluated and saved.
 START_S, FINISHING = 1.0, 0.3
@@ -81,6 +81,7 @@ class JobEntry:
     look: JobSample | None = None  # the newest measurement of its speed
     look_s: float = 0.0  # time of that
     has_run: bool = False
+    holds_arena: bool = False  # until its start: its arena is left from an earlier dispatcher and occupies memory
     incarnation: int = 0
     starts: int = 0
     started_s: float | None = None
@@ -100,7 +101,8 @@ class JobEntry:
     differs_since_s: float | None = None  # since when its run has another size than it was told
     had_workers: tuple[int, float] = (0, 0.0)  # most workers that may still be alive, and until when
     told_workers: tuple[int, float] = (0, 0.0)  # workers that may be alive before a status shows them, and until when
-    peak_bytes: int = 0
+    peak_bytes: int = 0  # of this incarnation: the next one may have another size
+    earlier_peak_bytes: int = 0  # of those before it
     estimated_bytes: int = 0
     admitted_bytes: int = 0  # charge at its start, raised when it gets more workers
     predicted: float = 0.0
@@ -311,13 +313,25 @@ class JobEntry:
             cpu_s=self.cpu_s,
             memory_bytes=seen.memory_bytes if seen is not None and self.is_live else 0,
             gpu_memory_bytes=seen.gpu_memory_bytes if seen is not None and self.is_live else 0,
-            peak_bytes=self.peak_bytes,
+            peak_bytes=max(self.peak_bytes, self.earlier_peak_bytes),
             estimated_bytes=self.estimated_bytes,
             charged_bytes=self.placed.charged_bytes if self.placed is not None else 0,
             exit_code=self.exit_code,
             out_of_memory=self.out_of_memory,
             test_auc=self.auc,
         )
+
+
+def first_to_start(entries: Iterable[JobEntry]) -> list[JobEntry]:
+    """The waiting jobs that may start before the others. The arena of a job that an earlier dispatcher left occupies
+    memory, for which no job is charged until that job has started. So jobs with such arenas start first; the others
+    learn why they wait."""
+    waiting = [entry for entry in entries if entry.state == "waiting"]
+    holders = [entry for entry in waiting if entry.holds_arena]
+    for entry in waiting if holders else ():
+        if not entry.holds_arena and entry.examined is not None:
+            entry.why = f"waits until {holders[0].job} has started, whose rows an earlier dispatcher left in memory"
+    return holders or waiting
 
 
 def begun(
@@ -327,9 +341,11 @@ def begun(
     entry.placed = entry.last_placed = placed
     entry.placed_s, entry.incarnation = now_s, entry.incarnation + 1
     entry.estimated_bytes, entry.admitted_bytes = placed.mode.memory_bytes, start.charged_bytes
+    entry.earlier_peak_bytes, entry.peak_bytes = max(entry.earlier_peak_bytes, entry.peak_bytes), 0
     entry.starts += 1
     entry.started_s = now_s if entry.started_s is None else entry.started_s
     entry.seen = entry.granted = None
+    entry.holds_arena = False
     entry.cores = cores
     entry.apply(JobLifecycleEvent.START, start.reason)
     mode, is_open = placed.mode, entry.examined is not None and entry.examined.size_is_open
@@ -370,25 +386,3 @@ def _configuration(plan: PlanStatus) -> Configuration:
 
 def _finishing(mode: Mode) -> Mode:
     return msgspec.structs.replace(mode, demand=tuple(FINISHING * share for share in mode.demand))
-
-
-def with_frontier(modes: tuple[Mode, ...], frontier: tuple[FrontierPoint, ...], current: int) -> tuple[Mode, ...]:
-    """Returns the modes with speeds from the run's own tuner, where its frontier has the size.
-
-    Only the ratio to the tuner's speed of the present size is used, because its model was fitted while other jobs used
-    a part of the host. Modes that are not on the frontier stay as they are. current: present number of workers."""
-    points = {(one.workers, one.worker_cores): one.samples_per_s for one in frontier}
-    here = next((mode for mode in modes if mode.workers == current), None)
-    if here is None or not points.get((current, here.worker_cores)):
-        return modes
-    reference = points[current, here.worker_cores]
-    return tuple(_scaled(mode, here, points.get((mode.workers, mode.worker_cores), 0.0) / reference) for mode in modes)
-
-
-def _scaled(mode: Mode, here: Mode, ratio: float) -> Mode:
-    """Returns a mode with `ratio` times the speed of `here`, and its host demand in proportion. ratio 0: not known."""
-    if ratio <= 0 or mode.samples_per_s <= 0:
-        return mode
-    speed = here.samples_per_s * ratio
-    host = tuple(min(1.0, share * speed / mode.samples_per_s) for share in mode.demand[: len(HOST_RESOURCES)])
-    return msgspec.structs.replace(mode, samples_per_s=speed, demand=(*host, *mode.demand[len(HOST_RESOURCES) :]))

@@ -292,7 +292,8 @@ class MemoryWatch:
         live = np.array([(fact.reading.live * self._costs.all).sum() for fact in facts])
         shares = live / live.sum() if live.sum() > 0 else np.full(len(facts), 1.0 / len(facts))
         served = set(self._sharding.hosts.values())
-        may_start, may_take = self._may_resize("servers"), self._sharding.may_take
+        may_take = self._sharding.may_take
+        may_start = self._may_resize("servers") and len(self._run.plan.servers) < self._bounds("servers")[1]
         return tuple(
             granter.look(fact, float(share), may_take=(fact.host in served or may_start) and may_take(fact.host))
             for granter, fact, share in zip(self._granters, facts, shares, strict=True)

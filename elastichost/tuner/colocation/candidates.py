@@ -2,7 +2,8 @@
 
 Cores may be overcommitted; the predicted speeds account for that. Memory may not. A mode with more threads than the
 host has cores is not a candidate, unless the job has no other mode. The memory of a GPU is that of one device; a mode
-on the CPU needs only memory of the host.
+on the CPU needs only memory of the host. The file system of arenas (/dev/shm) is often smaller than the memory: a job
+starts beside others only if its arena fits beside theirs, and alone in any case, because its tables take what there is.
 """
 
 from __future__ import annotations
@@ -26,12 +27,13 @@ Bools = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """c ways to start one of the jobs.
+    """c ways to start one of the jobs, by rising index of the job.
 
     job, mode, device: int64 [c], indices (device CPU: none). demand: float64 [c, width]. value: float64 [c], speed of
     the mode as a share of the job's fastest mode. alone_s: float64 [c], seconds that the rest of the job takes alone in
     this mode. estimate, charge: float64 [c], bytes on the host without and with the margin; estimate_gpu, charge_gpu:
-    the same on the GPU. has_gpu: bool [c], the job could run on a GPU of the empty host."""
+    the same on the GPU. has_gpu: bool [c], the job could run on a GPU of the empty host. arena: float64 [c], bytes in
+    the file system of arenas, at most all of it."""
 
     jobs: tuple[JobDemand, ...]
     job: Whole
@@ -45,9 +47,16 @@ class Candidates:
     estimate_gpu: Floats
     charge_gpu: Floats
     has_gpu: Bools
+    arena: Floats
 
     def __len__(self) -> int:
         return len(self.job)
+
+    def of(self, job: int) -> Whole:
+        """The indices of the candidates of one job, int64. They lie side by side, so no other candidate is looked
+        at."""
+        begin, end = np.searchsorted(self.job, (job, job + 1)).tolist()
+        return np.arange(begin, end, dtype=np.int64)
 
     def placement(self, candidate: int) -> Placement:
         return Placement(int(self.mode[candidate]), int(self.device[candidate]))
@@ -55,11 +64,13 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True)
 class FreeMemory:
-    """Free bytes of the host and of each GPU, float64 [g]. is_empty: no job runs, so no margin is needed."""
+    """Free bytes of the host and of each GPU, float64 [g]. is_empty: no job runs, so no margin is needed. arena: free
+    bytes of the file system of arenas."""
 
     memory: float
     gpus: Floats
     is_empty: bool
+    arena: float = np.inf
 
 
 def candidates(
@@ -82,13 +93,14 @@ def candidates(
                 charge = round(mode.memory_bytes * fixed_margin)
                 charge_gpu = round(mode.gpu_memory_bytes * fixed_margin)
             use = (value_of(job, mode), seconds_left(job, mode))
-            memory = (mode.memory_bytes, charge, mode.gpu_memory_bytes, charge_gpu)
+            arena = mode.arena_bytes if host.arena_bytes is None else min(mode.arena_bytes, host.arena_bytes)
+            memory = (mode.memory_bytes, charge, mode.gpu_memory_bytes, charge_gpu, arena)
             for device in range(gpus) if mode.is_gpu else (CPU,):
                 rows.append((index, at, device, has_gpu, *use, *memory))
                 demands.append(demand_row(mode, device, gpus))
-    numbers = np.array(rows, dtype=np.float64).reshape(len(rows), 10).T
+    numbers = np.array(rows, dtype=np.float64).reshape(len(rows), 11).T
     job_index, mode_index, device_index = numbers[:3].astype(np.int64)
-    value, alone_s, estimate, charge_host, estimate_gpu, charge_gpus = numbers[4:]
+    value, alone_s, estimate, charge_host, estimate_gpu, charge_gpus, arenas = numbers[4:]
     demand = np.array(demands, dtype=np.float64).reshape(len(rows), width(gpus))
     return Candidates(
         jobs=tuple(waiting),
@@ -103,6 +115,7 @@ def candidates(
         estimate_gpu=estimate_gpu,
         charge_gpu=charge_gpus,
         has_gpu=numbers[3].astype(np.bool_),
+        arena=arenas,
     )
 
 
@@ -118,15 +131,19 @@ def free_memory(host: HostCapacity, running: Sequence[PlacedJob]) -> FreeMemory:
     for one in running:
         if one.placement.device != CPU:
             gpus[one.placement.device] -= one.charged_gpu_bytes
-    return FreeMemory(max(0.0, float(memory)), np.maximum(gpus, 0.0), not running)
+    arena = np.inf
+    if host.arena_bytes is not None:
+        arena = max(0.0, float(host.arena_bytes - sum(one.mode.arena_bytes for one in running)))
+    return FreeMemory(max(0.0, float(memory)), np.maximum(gpus, 0.0), not running, arena)
 
 
 def fits(ways: Candidates, free: FreeMemory) -> Bools:
-    """Which candidates fit, bool [c]: their charges are free, or on an empty host their estimates."""
+    """Which candidates fit, bool [c]: their charges are free, or on an empty host their estimates, and so are the bytes
+    of their arenas."""
     need, need_gpu = (ways.estimate, ways.estimate_gpu) if free.is_empty else (ways.charge, ways.charge_gpu)
     # the appended value is that of the device CPU (-1), which needs no GPU memory
     free_gpu = np.append(free.gpus, np.inf)[ways.device]
-    found: Bools = (need <= free.memory) & (need_gpu <= free_gpu)
+    found: Bools = (need <= free.memory) & (need_gpu <= free_gpu) & (ways.arena <= free.arena)
     return found
 
 

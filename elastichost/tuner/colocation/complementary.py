@@ -233,19 +233,20 @@ def why_not(inputs: PlacementInput) -> dict[str, str]:
     if not len(ways):
         return {}
     look = _assessed(inputs, _background(inputs), ways)
-    reasons = {}
-    for job in np.unique(inputs.candidates.job[ways]).tolist():
-        own = np.flatnonzero(inputs.candidates.job[ways] == job)
+    alone, reasons = inputs.alone, dict[str, str]()
+    jobs, begins = np.unique(inputs.candidates.job[ways], return_index=True)  # the candidates of a job lie side by side
+    for job, own in zip(jobs.tolist(), np.split(np.arange(len(ways)), begins[1:]), strict=True):
         # the candidate that is nearest to a start: the fewest reasons against it, then the highest score
         at = int(own[np.lexsort((-look.score[own], look.hindered[own].sum(axis=1)))[0]])
-        reasons[inputs.candidates.jobs[job].job] = _hindrance(inputs, look, at)
+        reasons[inputs.candidates.jobs[job].job] = _hindrance(inputs, look, at, alone)
     return reasons
 
 
-def _hindrance(inputs: PlacementInput, look: _Assessment, at: int) -> str:
+def _hindrance(inputs: PlacementInput, look: _Assessment, at: int, alone: int | None) -> str:
+    """The reason against a candidate. alone: the next job that must run alone."""
     held, outlasting, slow, gain = look.hindered[at].tolist()
-    if held and inputs.alone is not None:
-        return f"{inputs.candidates.jobs[inputs.alone].job} must run alone and waits until the host is empty"
+    if held and alone is not None:
+        return f"{inputs.candidates.jobs[alone].job} must run alone and waits until the host is empty"
     if held:
         return f"jobs that arrived at least {inputs.settings.batch_s:.0f} s earlier have waited long and start first"
     if outlasting:

@@ -43,7 +43,7 @@ class Mode(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     samples_per_s: speed alone on the host. demand: float [len(RESOURCES)], shares of the resources of the host and of
     one GPU that it uses then. memory_bytes: peak of all its processes, rows and copies. gpu_memory_bytes: peak on its
-    GPU; 0: a mode on the CPU."""
+    GPU; 0: a mode on the CPU. arena_bytes: the part of memory_bytes that lies in the file system of arenas."""
 
     workers: int
     servers: int
@@ -52,6 +52,7 @@ class Mode(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     demand: tuple[float, ...]
     memory_bytes: int
     gpu_memory_bytes: int = 0
+    arena_bytes: int = 0
 
     @property
     def is_gpu(self) -> bool:
@@ -122,11 +123,13 @@ class GpuCapacity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class HostCapacity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The cores, memory and GPUs that all jobs together may use."""
+    """The cores, memory and GPUs that all jobs together may use. arena_bytes: of the file system in which their arenas
+    lie; None: not known, and nothing is compared with it."""
 
     cores: int
     memory_bytes: int
     gpus: tuple[GpuCapacity, ...] = ()
+    arena_bytes: int | None = None
 
 
 class Start(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -28,6 +28,7 @@ its next start. The ledger is an immutable value and is not stored; the caller s
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Literal
 
 import msgspec
@@ -76,10 +77,20 @@ class Ratio(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     is_gpu: bool = False
 
 
-class Margins(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Margins(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
     """The ratios of earlier jobs, newest last; margins are their quantiles."""
 
     ratios: tuple[Ratio, ...] = ()
+
+    @cached_property
+    def known(self) -> dict[tuple[str | None, bool], float]:
+        """(kind, is_gpu) -> margin, where there are enough ratios; kind None: of all kinds. They are asked for every
+        mode of every job in every turn of a dispatcher, so they are computed once."""
+        ratios: dict[tuple[str | None, bool], list[float]] = {}
+        for one in self.ratios:
+            for kind in (one.kind, None):
+                ratios.setdefault((kind, one.is_gpu), []).append(one.ratio)
+        return {key: _quantile(found) for key, found in ratios.items() if len(found) >= LEAST_OBSERVED}
 
 
 class Charge(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -155,11 +166,12 @@ class OvercommitError(ElastichostError):
 def margin(margins: Margins, kind: str, is_gpu: bool = False) -> float:
     """The factor on an estimate: the 95 % quantile of observed / estimated peaks of the kind, within 1.2 and 3. With
     fewer than 5 ratios of the kind it is that of all kinds; with fewer than 5 ratios of all kinds it is 1.2."""
-    known = [one for one in margins.ratios if one.is_gpu == is_gpu]
-    for ratios in ([one.ratio for one in known if one.kind == kind], [one.ratio for one in known]):
-        if len(ratios) >= LEAST_OBSERVED:
-            return float(np.clip(np.quantile(ratios, QUANTILE), LEAST_MARGIN, MOST_MARGIN))
-    return LEAST_MARGIN
+    known = margins.known
+    return known.get((kind, is_gpu), known.get((None, is_gpu), LEAST_MARGIN))
+
+
+def _quantile(ratios: list[float]) -> float:
+    return float(np.clip(np.quantile(ratios, QUANTILE), LEAST_MARGIN, MOST_MARGIN))
 
 
 def learnt(margins: Margins, kind: str, estimate_bytes: int, peak_bytes: int, is_gpu: bool = False) -> Margins:

@@ -93,7 +93,7 @@ def why_waiting(
 def _why(inputs: PlacementInput) -> dict[str, WaitReason]:
     closed, rests, fitting = inputs.closed(), inputs.rests(), inputs.fitting()
     by_policy = why_not(inputs) if _policy(inputs.settings) is complementary else {}
-    first = next(iter(inputs.in_order()), None)
+    order, alone = inputs.in_order(), inputs.alone
     reasons = dict[str, WaitReason]()
     for index, job in enumerate(inputs.candidates.jobs):
         if not inputs.possible[index]:
@@ -105,20 +105,21 @@ def _why(inputs: PlacementInput) -> dict[str, WaitReason]:
             text = f"must run alone this time, and {_still_run(len(inputs.running))}"
         elif rests[index]:
             text = f"waits for another {job.not_before_s - inputs.now_s:.0f} s after its eviction"
-        elif not fitting[inputs.candidates.job == index].any():
+        elif not fitting[inputs.candidates.of(index)].any():
             text = _needs(inputs, index)
         elif job.job in by_policy:
             text = by_policy[job.job]
         else:
-            text = _behind(inputs, first)
+            text = _behind(inputs, order[0] if order else None, alone)
         reasons[job.job] = WaitReason(text)
     return reasons
 
 
-def _behind(inputs: PlacementInput, first: int | None) -> str:
-    """The reason of the other policies for a waiting job for which enough memory is free."""
-    if inputs.alone is not None:
-        return f"{inputs.candidates.jobs[inputs.alone].job} must run alone and starts first"
+def _behind(inputs: PlacementInput, first: int | None, alone: int | None) -> str:
+    """The reason of the other policies for a waiting job for which enough memory is free. first: the head of the queue.
+    alone: the next job that must run alone."""
+    if alone is not None:
+        return f"{inputs.candidates.jobs[alone].job} must run alone and starts first"
     if inputs.settings.policy == "exclusive" and inputs.running:
         return f"{inputs.running[0].demand.job} runs, and jobs run one at a time"
     if inputs.settings.policy == "rmixer_type":
@@ -129,11 +130,15 @@ def _behind(inputs: PlacementInput, first: int | None) -> str:
 def _needs(inputs: PlacementInput, index: int) -> str:
     """A sentence about the least memory that a job needs, and the free memory."""
     ways, free = inputs.candidates, inputs.free
-    own = np.flatnonzero(ways.job == index)
+    own = ways.of(index)
     if not len(own):
         return "it needs a GPU, and the host has none"
     need, need_gpu = (ways.estimate, ways.estimate_gpu) if free.is_empty else (ways.charge, ways.charge_gpu)
     own = own[np.argsort(need[own], kind="stable")]
+    held = own[need[own] <= free.memory]
+    if len(held) and (ways.arena[held] > free.arena).all():
+        told = f"{mib(free.arena)} of {mib(inputs.host.arena_bytes or 0)} are free"
+        return f"needs {mib(ways.arena[held].min())} in the file system of arenas, {told}"
     lacking = own[need[own] > free.memory]
     if len(lacking) == len(own):
         told = f"{mib(free.memory)} of {mib(inputs.host.memory_bytes)} are free"

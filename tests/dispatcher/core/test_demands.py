@@ -37,6 +37,17 @@ def test_a_stated_or_measured_reader_limits_each_worker() -> None:
     assert speeds(seen, least=1, most=2, reader=600.0) == pytest.approx({1: 400, 2: 800})
 
 
+def test_the_memory_of_a_size_between_two_estimates() -> None:
+    sizes = (MemoryOfSize(1, 100 * MB, arena_bytes=40 * MB), MemoryOfSize(3, 300 * MB, arena_bytes=60 * MB))
+    found = msgspec.structs.replace(examined("a", least=1, most=3), memory=sizes)
+    modes = modes_of(found, KNOWN, POWER)
+    assert [(mode.memory_bytes, mode.arena_bytes) for mode in modes] == [
+        (100 * MB, 40 * MB),
+        (200 * MB, 50 * MB),
+        (300 * MB, 60 * MB),
+    ]
+
+
 def test_low_efficiency_slows_computing_and_not_reading() -> None:
     seen = msgspec.structs.replace(KNOWN, efficiency=0.5)
     assert speeds(seen, least=1, most=2) == pytest.approx({1: 500, 2: 1000})

@@ -4,12 +4,14 @@ ends, and what is learnt about memory."""
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -390,3 +392,24 @@ def test_shared_memory_is_distinguished_from_a_disk() -> None:
     assert not is_in_memory(Path("/proc"))
     if arena_root() == Path("/dev/shm"):
         assert is_in_memory(arena_root())
+
+
+@pytest.mark.parametrize(("servers", "may_start"), [("[1, 2]", True), ("[1, 1]", False), ("1", False)])
+def test_buckets_move_to_a_host_without_a_ps_only_if_one_more_is_allowed(
+    scene: Callable[..., Scene], servers: str, may_start: bool
+) -> None:
+    at = scene(1 << 26, "act")
+    job = at.watch._run.job
+    bounds = tuple(json.loads(servers)) if servers.startswith("[") else int(servers)
+    resources = job.resources.model_copy(update={"servers": bounds})
+    at.watch._run.job = job.model_copy(
+        update={"resources": resources, "tuner": job.tuner.model_copy(update={"mode": "act"})}
+    )
+    at.watch._sharding.hosts = {}  # no PS serves on this host
+    taken: list[bool] = []
+    at.watch._granters = (SimpleNamespace(look=lambda fact, share, may_take: taken.append(may_take)),)
+    at.watch._hosts([SimpleNamespace(host=0, reading=SimpleNamespace(live=np.zeros(2)))])
+    assert taken == [may_start]
+    at.watch._run.plan = msgspec.structs.replace(at.watch._run.plan, processes=at.watch._run.plan.processes * 2)
+    at.watch._hosts([SimpleNamespace(host=0, reading=SimpleNamespace(live=np.zeros(2)))])
+    assert taken == [may_start, False], "the run has as many PS as the job file allows"

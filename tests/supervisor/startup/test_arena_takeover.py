@@ -207,8 +207,9 @@ def test_other_models_seeds_and_layouts_do_not_fit(left: Left) -> None:
     layout["version"] += 1
     (left.arena / "LAYOUT.json").write_text(json.dumps(layout))
     assert "another version" in left.refusal()
-    (left.arena / "LAYOUT.json").write_text("{")
-    assert "is not an arena" in left.refusal()
+    for damaged in (b"{", (left.arena / "LAYOUT.json").read_bytes().replace(b'"name": "', b'"name": "\xff')):
+        (left.arena / "LAYOUT.json").write_bytes(damaged)
+        assert "is not an arena" in left.refusal()
 
 
 @pytest.mark.parametrize(

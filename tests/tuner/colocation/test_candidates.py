@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -55,6 +56,33 @@ def test_learned_margins_and_a_fixed_margin() -> None:
     room = free_memory(HOST, [placed(job("b", mode(memory=2.0)))])
     assert fits(plain, room).tolist() == [True]
     assert fits(fixed, room).tolist() == [False]
+
+
+def test_the_candidates_of_a_job_lie_side_by_side() -> None:
+    jobs = [job("a", mode(), gpu_mode()), job("g", gpu_mode()), job("b", mode()), job("c", gpu_mode(), mode(speed=9.0))]
+    for host in (HOST, GPU_HOST):
+        ways = candidates(jobs, host, Margins())
+        for index in range(len(jobs)):
+            assert ways.of(index).tolist() == np.flatnonzero(ways.job == index).tolist()
+    assert ways.of(3).tolist() == [6, 7, 8]
+
+
+def test_arenas_share_a_file_system() -> None:
+    """/dev/shm is often smaller than the memory of all jobs."""
+
+    def with_arena(name: str, arena: float) -> JobDemand:
+        return job(name, msgspec.structs.replace(mode(memory=3.0), arena_bytes=round(arena * GB)))
+
+    small = msgspec.structs.replace(HOST, arena_bytes=4 * GB)
+    runs = [placed(with_arena("r", 2.5))]
+    assert free_memory(small, runs).arena == 1.5 * GB
+    assert fitting(with_arena("a", 1.5), runs, small) == (Placement(0),)
+    assert fitting(with_arena("a", 1.6), runs, small) == (), "it waits"
+    assert fitting(with_arena("a", 1.6), runs, HOST) == (Placement(0),), "the size of the file system is not known"
+    assert fitting(with_arena("a", 9.0), [], small) == (Placement(0),), "alone its tables take what there is"
+    full = [placed(with_arena("r", 9.0))]
+    assert fitting(with_arena("a", 0.1), full, small) == ()
+    assert fitting(job("a"), full, small) == (Placement(0),), "it has no arena"
 
 
 def test_overcommitted_memory_leaves_nothing_free() -> None:

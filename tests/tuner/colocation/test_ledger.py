@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import reduce
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -68,6 +69,18 @@ def test_the_oldest_ratios_are_forgotten() -> None:
     assert len(margins.ratios) == 400
     assert margin(margins, "dense") == 1.3
     assert learnt(margins, "dense", 0, 5) == margins, "without an estimate there is no ratio"
+
+
+def test_margins_are_computed_once_for_all_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dispatcher asks for them for each mode of each job in every turn."""
+    margins, quantile, calls = taught(*([1.5] * 200), *([1.9] * 200)), np.quantile, list[int]()
+    monkeypatch.setattr("numpy.quantile", lambda ratios, share: (calls.append(len(ratios)), quantile(ratios, share))[1])
+    charges = {charge_of(margins, kind, gpu_mode(memory=1.0)) for kind in ("dense", "input") for _ in range(50)}
+    assert charges == {(round(1.9 * GB), round(1.2 * 2 * GB))}
+    assert calls == [400, 400], "those of the kind, and those of all kinds"
+    more = learnt(margins, "dense", GB, GB)
+    assert (more.ratios[-1].ratio, len(more.known)) == (1.0, 2)
+    assert margins == Margins(margins.ratios), "what was computed does not count in comparisons"
 
 
 def test_a_charge_includes_its_margin_and_a_refusal_has_a_reason() -> None:

@@ -18,6 +18,7 @@ from elastichost.tuner.colocation.facts import (
     PolicyName,
     Start,
 )
+from elastichost.tuner.colocation.placement_input import PlacementInput
 from elastichost.tuner.colocation.policies import POLICIES, WaitReason, dispatch, why_waiting
 from elastichost.tuner.colocation.settings import ColocationSettings
 from tests.effort import examples
@@ -187,6 +188,32 @@ def test_a_job_that_can_never_run_is_reported() -> None:
     told = why_waiting([job("g", gpu_mode(gpu_memory=2.0))], [], gpus, ColocationSettings(), Corrections(), 0.0)
     words = "can never run here: needs 1,907.3 MiB of GPU memory, at most 953.7 MiB are free on a GPU"
     assert told == {"g": WaitReason(words, for_ever=True)}
+
+
+def test_a_job_waits_for_room_in_the_file_system_of_arenas() -> None:
+    large = msgspec.structs.replace(mode(0.1), arena_bytes=2 * GB)
+    host = msgspec.structs.replace(HOST, arena_bytes=3 * GB)
+    told = why_waiting([job("a", large)], [placed(job("r", large))], host, ColocationSettings(), Corrections(), 0.0)
+    words = "needs 1,907.3 MiB in the file system of arenas, 953.7 MiB of 2,861.0 MiB are free"
+    assert told == {"a": WaitReason(words)}
+    assert names(started([job("a", large), job("b", large)], host=host)) == ["a"]
+
+
+@pytest.mark.parametrize("policy", ["fifo", "complementary"])
+def test_reasons_look_once_for_a_job_that_must_run_alone(policy: PolicyName, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not once for each job that waits: a queue may have thousands."""
+    in_order, calls = PlacementInput.in_order, list[int]()
+    monkeypatch.setattr(PlacementInput, "in_order", lambda inputs: (calls.append(1), in_order(inputs))[1])
+
+    def calls_for(jobs: int) -> int:
+        calls.clear()
+        alone = msgspec.structs.replace(job("alone", mode(0.1)), exclusive=True)
+        waiting = [alone, *(job(f"j{at}", mode(0.1, memory=0.1), seconds=900.0) for at in range(jobs))]
+        reasons = waits(waiting, [placed(job("r", mode(0.1)))], policy)
+        assert all("alone must run alone" in reasons[f"j{at}"] for at in range(jobs))
+        return len(calls)
+
+    assert calls_for(3) == calls_for(30)
 
 
 # --- first come, random, one at a time --------------------------------------------------------------------------------
