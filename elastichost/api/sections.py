@@ -46,7 +46,7 @@ class DataFields(TypedDict, total=False):
     bad_rows: Literal["stop", "skip"]
     limit_rows: int
     null_fill: float
-    dense_transform: Literal["none", "log1p"]
+    dense_transform: Literal["none", "log1p", "signed_log1p"]
     csv: CsvSettings | Settings
     synthetic: SyntheticSettings | Settings
     input: InputSettings | Settings

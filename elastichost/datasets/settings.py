@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 Split = Literal["train", "test"]
-DenseTransform = Literal["none", "log1p"]
+DenseTransform = Literal["none", "log1p", "signed_log1p"]
 ColumnType = Literal["int", "string", "list[int]", "list[string]"]
 
 CRITEO_LABEL = "label"

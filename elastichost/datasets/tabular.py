@@ -106,11 +106,14 @@ def finish_dense(
 ) -> npt.NDArray[np.float32]:
     """Transforms dense float32 [rows, columns] in place, then replaces NaN (also that of nulls) by `null_fill`.
 
-    `log1p` is log(1 + max(x, 0)). A row with an infinite value is bad; `locate(row, column)` is its place. nulls: int64
-    [columns], how many of the NaN are nulls, None: all; the others are counted in `log.nans`.
+    `log1p` is log(1 + max(x, 0)), `signed_log1p` is log(1 + |x|) with the sign of x. A row with an infinite value is
+    bad; `locate(row, column)` is its place. nulls: int64 [columns], how many of the NaN are nulls, None: all; the
+    others are counted in `log.nans`.
     """
     if settings.dense_transform == "log1p":
         np.log1p(np.maximum(dense, 0, out=dense), out=dense)
+    elif settings.dense_transform == "signed_log1p":
+        np.copysign(np.log1p(np.abs(dense)), dense, out=dense)
     finite = np.isfinite(dense)
     if finite.all():
         return dense

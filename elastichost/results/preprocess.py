@@ -123,6 +123,8 @@ class Preprocessor:
             values: npt.NDArray[np.float32] = column.cast(pa.float64(), safe=False).to_numpy().astype(np.float32)
         if self.about["dense_transform"] == "log1p":
             values = np.log1p(np.maximum(values, 0))
+        elif self.about["dense_transform"] == "signed_log1p":
+            values = np.copysign(np.log1p(np.abs(values)), values)
         infinite, missing = np.isinf(values), np.isnan(values)
         if infinite.any():
             row = int(np.argmax(infinite))

@@ -123,6 +123,16 @@ def test_log1p_clamps_negative_values_and_fills_nulls_afterwards(tmp_path: Path)
     np.testing.assert_array_equal(batch.dense[:, 0], np.array([0, 7, np.log1p(np.float32(1))], dtype=np.float32))
 
 
+def test_signed_log1p_keeps_the_sign(tmp_path: Path) -> None:
+    path = write_parquet(tmp_path / "a.parquet", {"y": [0] * 4, "x": [-3.0, None, 1.0, -0.0], "c": [1, 2, 3, 4]})
+    (batch,) = all_batches(reader_of(settings(path, dense_transform="signed_log1p", null_fill=7.0)))
+    large, small = np.log1p(np.float32(3)), np.log1p(np.float32(1))
+    np.testing.assert_array_equal(batch.dense[:, 0], np.array([-large, 7, small, 0], dtype=np.float32))
+    write_parquet(path, {"y": [0], "x": [-np.inf], "c": [1]})
+    with pytest.raises(DataError, match="value is infinite in float32"):
+        all_batches(reader_of(settings(path, dense_transform="signed_log1p")))
+
+
 def test_several_labels_and_weights(tmp_path: Path) -> None:
     columns = labelled({"c": pa.array([1, 2])}, 2) | {"z": pa.array([True, False]), "w": pa.array([0.5, 2.0])}
     path = write_parquet(tmp_path / "a.parquet", columns)

@@ -175,6 +175,17 @@ def test_two_runs_in_one_process_have_models_with_modules_of_one_name(tmp_path: 
     sys.modules.pop("layers_of_runs", None)
 
 
+def test_the_signed_transform_is_the_same_in_predictions_and_exports(make: Any, tmp_path: Path) -> None:
+    run = make()
+    file = run.directory / "job.resolved.toml"
+    before = Run(run.directory).predict(run.table).column("probability").to_numpy()
+    file.write_text(to_toml(load_job(file, ["data.dense_transform=signed_log1p"], {})))
+    found = Run(run.directory).predict(run.table).column("probability").to_numpy()
+    scorer = reader.Scorer(export(run.directory, tmp_path / "model").directory)
+    np.testing.assert_allclose(found, scorer.scores(scorer.preprocessor.prepare(run.table)), atol=1e-6)
+    assert (found != before).tolist() == [False, False, True, False, False, False], "the third row has a negative price"
+
+
 def weighted(run: Any) -> None:
     file = run.directory / "job.resolved.toml"
     file.write_text(to_toml(load_job(file, ["data.weight=weight"], {})))

@@ -185,8 +185,10 @@ class DataSection(Section):
         description="Value that replaces a null or NaN in a dense column. It is not changed by `dense_transform`. A "
         "warning tells how many NaN the first rows have.",
     )
-    dense_transform: Literal["none", "log1p"] = Field(
-        default="none", description='Transform of dense values. "log1p": x becomes log(1 + max(x, 0)).'
+    dense_transform: Literal["none", "log1p", "signed_log1p"] = Field(
+        default="none",
+        description='Transform of dense values. "log1p": x becomes log(1 + max(x, 0)). "signed_log1p": x becomes '
+        "log(1 + |x|) with the sign of x.",
     )
     csv: CsvSettings = CsvSettings()
     synthetic: SyntheticSettings = SyntheticSettings()

@@ -90,8 +90,7 @@ def _data(facts: JobSource, roles: Sequence[Role], dense: list[str], categorical
     yield f"label = {_quoted(next(one.column.name for one in roles if one.use == 'label'))}"
     yield _names("dense", dense)
     yield _names("categorical", categorical)
-    if _are_amounts(roles):
-        yield 'dense_transform = "log1p"           # some are large: x becomes log(1 + x)'
+    yield from _transform(roles)
     if sample.text_types is None:
         return
     if sample.delimiter != ",":
@@ -108,10 +107,15 @@ def _data(facts: JobSource, roles: Sequence[Role], dense: list[str], categorical
         yield f"csv.types = {{ {', '.join(f'{_key(name)} = {_quoted(kind)}' for name, kind in types.items())} }}"
 
 
-def _are_amounts(roles: Sequence[Role]) -> bool:
-    """Whether a dense column has large numbers and none has numbers below 0. Raw, they would drown all others."""
+def _transform(roles: Sequence[Role]) -> Iterator[str]:
+    """A transform where a dense column has large numbers. Raw, they would drown all others."""
     bounds = [(one.column.least or 0.0, one.column.most or 0.0) for one in roles if one.use == "dense"]
-    return any(most > LARGE for _, most in bounds) and all(least >= 0 for least, _ in bounds)
+    if not any(max(-least, most) > LARGE for least, most in bounds):
+        return
+    if all(least >= 0 for least, _ in bounds):
+        yield 'dense_transform = "log1p"           # some are large: x becomes log(1 + x)'
+    else:
+        yield 'dense_transform = "signed_log1p"    # some are large: x becomes log(1 + |x|) with its sign'
 
 
 def _names(setting: str, names: list[str]) -> str:

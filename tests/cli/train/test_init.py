@@ -208,6 +208,15 @@ def test_columns_as_databases_and_programs_write_them(elastichost: Elastichost, 
     assert batch.dense.shape[1] == 1 and set(np.unique(batch.dense)) <= {np.float32(one) for one in (0, 31.5, 40)}
 
 
+def test_large_numbers_of_either_sign_are_transformed(elastichost: Elastichost, tmp_path: Path) -> None:
+    balances = [-8000.5, 12.25, 90_000.0, 3.5] * 20
+    columns_of = {"y": [0, 1] * 40, "balance": balances, "job": ["a", "b", "c", "d"] * 20}
+    pq.write_table(pa.table(columns_of), tmp_path / "bank.parquet")
+    outcome = elastichost("init", "bank.parquet", "--label", "y")
+    assert outcome.code == 0, outcome.stderr
+    assert tomllib.loads(outcome.stdout)["data"]["dense_transform"] == "signed_log1p"
+
+
 def test_names_and_values_do_not_break_the_comments(elastichost: Elastichost, tmp_path: Path) -> None:
     """A line break in a comment would make a setting of what follows."""
     made = columns()
