@@ -216,14 +216,12 @@ def table_problems(categorical: tuple[str, ...], tables: Mapping[str, TableOverr
 
 def _idle_settings(tables: Mapping[str, TableOverrides]) -> Iterator[str]:
     """Settings that would do nothing, because those beside them make the tables of the other kind."""
-    of_all = tables.get(DEFAULT_TABLE)
+    of_all = tables.get(DEFAULT_TABLE, TableOverrides())
     for name, table in tables.items():
         for setting in ("admit_after", "evict_after_samples"):
             if isinstance(table.rows, int) and getattr(table, setting) is not None:
                 yield f"tables.{name}: {setting} is for dynamic tables, and rows = {table.rows}; remove one of the two"
-        if table.out_of_range is None:
-            continue
-        rows = table.rows if table.rows is not None or of_all is None else of_all.rows
-        others = [one.rows for one in tables.values()] if table is of_all else []
-        if not any(isinstance(one, int) for one in (rows, *others)):
+        rows = of_all.rows if table.rows is None else table.rows
+        # In [tables.default] it is for the tables that have a number of rows, which may be none.
+        if name != DEFAULT_TABLE and table.out_of_range is not None and not isinstance(rows, int):
             yield f"tables.{name}: out_of_range is for tables with a number of rows; add rows, or remove it"

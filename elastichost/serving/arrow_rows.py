@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from elastichost.results.preprocess import column_kind
 from elastichost.serving.request_error import RequestError
 
 __all__ = ["CONTENT_TYPE", "arrow_of_scores", "table_of_arrow"]
@@ -81,22 +80,27 @@ def _places(schema: pa.Schema, columns: Collection[str]) -> list[int]:
     return places
 
 
+def _is_list(kind: pa.DataType) -> bool:
+    types = pa.types
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
+
+
 def _items(column: pa.Array) -> int:
     """The number of items of the lists of a column; 0 for a column without lists."""
-    return len(column.flatten()) if column_kind(column.type)[1] else 0
+    return len(column.flatten()) if _is_list(column.type) else 0
 
 
 def _words(column: pa.Array) -> int:
     """The number of words in the dictionary of a column or of its items; 0 for a column without one. All of them become
     ids, and each takes a bit of the body if they are of the type bool."""
-    items = column.values if column_kind(column.type)[1] else column
+    items = column.values if _is_list(column.type) else column
     return len(items.dictionary) if pa.types.is_dictionary(items.type) else 0
 
 
 def _check_type(field: pa.Field) -> None:
     kind = field.type
     types = pa.types
-    if column_kind(kind)[1]:
+    if _is_list(kind):
         kind = kind.value_type
     if types.is_dictionary(kind):
         kind = kind.value_type

@@ -58,7 +58,6 @@ def test_tables_come_in_the_order_of_their_first_feature() -> None:
         ({"default": {"rows": 10, "evict_after_samples": 9}}, "tables.default: evict_after_samples is for dynamic"),
         ({"item": {"out_of_range": "modulo"}}, "tables.item: out_of_range is for tables with a number of rows"),
         ({"item": {"rows": "dynamic", "out_of_range": "error"}, "default": {"rows": 5}}, "tables.item: out_of_range"),
-        ({"default": {"out_of_range": "modulo"}}, "tables.default: out_of_range"),
     ],
 )
 def test_settings_that_would_do_nothing_are_refused(tables: dict[str, Any], problem: str) -> None:
@@ -70,6 +69,8 @@ def test_settings_that_would_do_nothing_are_refused(tables: dict[str, Any], prob
 def test_a_default_is_for_the_tables_that_it_fits() -> None:
     tables = {"default": {"out_of_range": "modulo", "admit_after": 2}, "item": {"rows": 10}}
     assert [table.rows for table in resolve_tables(job_with(tables), KINDS)] == [0, 10, 0, 0]
+    dynamic = {"default": {"rows": "dynamic", "out_of_range": "modulo"}}
+    assert [table.rows for table in resolve_tables(job_with(dynamic), KINDS)] == [0, 0, 0, 0]
 
 
 def test_a_table_has_one_kind_of_ids() -> None:

@@ -20,7 +20,7 @@ import pytest
 
 import elastichost as eh
 from elastichost.arena.host import arena_root
-from elastichost.errors import ConfigError, ModelError
+from elastichost.errors import ConfigError, DataError, ModelError
 from elastichost.metrics import RunStatus
 from elastichost.runs.events import CheckpointWritten, EvaluationFinished, JournalLine, ProcessReady, RunEnded
 from elastichost.runs.events.text import text_of
@@ -134,7 +134,7 @@ def assert_scores(run: eh.Run, folder: Path) -> None:
     assert (run.report(folder / "page.html"), run.report().name) == (folder / "page.html", "report.html")
     report = run.export(folder / "model")
     assert report.samples_trained == ROWS
-    with pytest.raises(ConfigError, match="a table cannot be scored"):
+    with pytest.raises(DataError, match="the table: no column 'd0'"):
         run.predict(pa.table({"c0": [1]}))
 
 
