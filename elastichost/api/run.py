@@ -250,21 +250,17 @@ def _arrow_rows(table: Any) -> pa.Table:
     """An Arrow table, a record batch, or a data frame, as an Arrow table. Raises ConfigError for anything else."""
     import pyarrow as pa
 
-    from elastichost.datasets.spool.row_tables import is_tabular
+    from elastichost.datasets.spool.row_tables import arrow_table, is_tabular
 
-    if isinstance(table, pa.Table):
-        return table
-    if isinstance(table, pa.RecordBatch):
-        return pa.Table.from_batches([table])
     if hasattr(table, "to_parquet") and hasattr(
         table, "columns"
     ):  # pandas, also of a version without Arrow's interface
         return pa.Table.from_pandas(table, preserve_index=False)
-    if not is_tabular(table) or not hasattr(table, "__arrow_c_stream__"):
+    if not is_tabular(table):
         raise ConfigError(
             f"a {type(table).__name__} cannot be scored", hint="give a file, an Arrow table or a data frame"
         )
-    return pa.table(table)
+    return arrow_table(table)
 
 
 def _check_words(rows: pa.Table, names: Sequence[str]) -> None:
@@ -288,11 +284,10 @@ def _check_words(rows: pa.Table, names: Sequence[str]) -> None:
 
 def _without_views(rows: pa.Table) -> pa.Table:
     """The rows with plain strings in place of string views, which Arrow does not write to files."""
-    import pyarrow as pa
+    from elastichost.datasets.arrow_columns import without_view
 
     for place, field in enumerate(rows.schema):
-        if pa.types.is_string_view(field.type) or pa.types.is_binary_view(field.type):
-            plain = pa.large_string() if pa.types.is_string_view(field.type) else pa.large_binary()
+        if (plain := without_view(field.type)) != field.type:
             rows = rows.set_column(place, field.name, rows.column(place).cast(plain))
     return rows
 

@@ -12,7 +12,7 @@ from elastichost.datasets.kernels.hashing import hash_arrow_strings
 from elastichost.datasets.kernels.ragged import drop_invalid
 from elastichost.specs import KeyKind
 
-__all__ = ["float_values", "id_column", "id_type", "is_list", "is_numeric"]
+__all__ = ["float_values", "id_column", "id_type", "is_list", "is_numeric", "without_view"]
 
 Validity = npt.NDArray[np.bool_]
 
@@ -32,6 +32,13 @@ def is_list(column_type: pa.DataType) -> bool:
     """Whether it is a type of lists: of any length, long ones, or of a fixed length."""
     types = pa.types
     return bool(types.is_list(column_type) or types.is_large_list(column_type) or types.is_fixed_size_list(column_type))
+
+
+def without_view(column_type: pa.DataType) -> pa.DataType:
+    """The type, or of a view of strings or bytes the plain type: Arrow has not all functions for views."""
+    if pa.types.is_string_view(column_type):
+        return pa.large_string()
+    return pa.large_binary() if pa.types.is_binary_view(column_type) else column_type
 
 
 def id_type(column_type: pa.DataType) -> tuple[KeyKind, bool] | None:

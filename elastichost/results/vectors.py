@@ -24,7 +24,9 @@ import torch
 from torch import nn
 from torchrec import EmbeddingBagCollection, EmbeddingCollection
 
+from elastichost.datasets.arrow_columns import without_view
 from elastichost.datasets.parquet.schema import opened_parquet
+from elastichost.datasets.spool.column_fit import plain_type
 from elastichost.errors import DataError, ModelError
 from elastichost.results.preprocess import ColumnError, Prepared, Preprocessor, column_kind
 from elastichost.results.program import load_exported, quiet
@@ -63,10 +65,7 @@ def write_vectors(directory: Path, wanted: Sequence[VectorFile], folder: Path) -
 
 def _single_type(ids: pa.ChunkedArray) -> pa.ChunkedArray:
     """The ids without dictionaries and views."""
-    kind = ids.type.value_type if pa.types.is_dictionary(ids.type) else ids.type
-    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
-        kind = pa.large_string() if pa.types.is_string_view(kind) else pa.large_binary()
-    return ids.cast(kind)
+    return ids.cast(without_view(plain_type(ids.type)))
 
 
 def _id_type(ids: pa.ChunkedArray, *, is_string: bool) -> pa.DataType:

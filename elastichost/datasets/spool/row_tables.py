@@ -11,7 +11,7 @@ from elastichost.datasets.spool.column_fit import array_of, first_misfit, fitted
 from elastichost.errors import DataError
 from elastichost.human_readable import did_you_mean
 
-__all__ = ["RowTables", "is_tabular"]
+__all__ = ["RowTables", "arrow_table", "is_tabular"]
 
 BLOCK_ROWS = 8192  # rows that are Python objects at one time, once the types are known
 SHOWN_CHARACTERS = 40
@@ -162,7 +162,7 @@ class RowTables:
             rows = len(item)
             is_typed = rows > 0  # else its columns are of objects or of numbers, whatever rows would hold
         else:
-            table = _arrow_table(item)
+            table = arrow_table(item)
             for name in table.column_names:
                 if table.column_names.count(name) > 1:
                     raise self._twice(name)
@@ -206,7 +206,8 @@ class RowTables:
         )
 
 
-def _arrow_table(item: Any) -> pa.Table:
+def arrow_table(item: Any) -> pa.Table:
+    """What `is_tabular` says is one, as an Arrow table."""
     if isinstance(item, pa.Table):
         return item
     if isinstance(item, pa.RecordBatch) or not hasattr(item, "__arrow_c_stream__"):

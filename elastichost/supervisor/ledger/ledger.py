@@ -68,7 +68,7 @@ class Ledger:
 
     @property
     def is_epoch_done(self) -> bool:
-        return not (self._leases or self._returned or self._claims or self._next_unit < len(self._order))
+        return not (self._leases or self.has_pending)
 
     @property
     def is_finished(self) -> bool:
