@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -17,7 +18,8 @@ from elastichost.config.job import JobSpec
 from elastichost.errors import ModelError
 from elastichost.specs import TableSpec
 from elastichost.user_model.build import build_model, check_build_source, load_build, table_configs, torchrec_names
-from elastichost.user_model.source import imported_files, local_sources
+from elastichost.user_model.fresh_modules import fresh_modules
+from elastichost.user_model.source import import_path, imported_files, local_sources, parse_build_spec
 
 GOOD = """\
 import torch
@@ -373,3 +375,25 @@ def test_a_package_of_the_working_directory_is_that_of_this_directory(tmp_path: 
         assert load_build("package_of_two.model:build", tmp_path / f"work_{number}")([], 0) == number
     for name in ("package_of_two", "package_of_two.model", "package_of_two.layers"):
         sys.modules.pop(name)
+
+
+class AskedByName(dict[str, ModuleType]):
+    """Modules that may only be asked for by name."""
+
+    def items(self) -> Any:
+        raise AssertionError("a worker that looks at all modules copies a page for each of them")
+
+    keys = values = __iter__ = items
+
+
+@pytest.mark.parametrize("build", ["model.py:build", "elastichost.models.dlrm:build"])
+def test_the_first_build_of_a_forked_process_does_not_look_at_all_modules(
+    build: str, good: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sys.modules.pop("helper_of_model", None)
+    monkeypatch.setattr(sys, "modules", AskedByName(sys.modules))
+    parsed = parse_build_spec(build, good.parent)
+    with import_path(good.parent), fresh_modules(parsed, good.parent):
+        pass
+    with import_path(good.parent), fresh_modules(parsed, good.parent), pytest.raises(AssertionError, match="copies"):
+        list(sys.modules.items())
