@@ -14,11 +14,12 @@ The layers of the package, from the top down; a module imports only from its own
     ps, worker, tuner                       parameter server | trains the user's model | chooses plans
     arena, wire, datasets, checkpoint       rows in shared memory | messages | readers | a run's rows on disk
     gpu, user_model, quality                kernels for a GPU | the user's model | AUC, log loss, calibration
-    config, history, host                   the job file | records of finished jobs | this machine
+    config, history, host                   the job file | records of jobs | this machine
     plan, sharding, metrics, resources      which processes to run | id to bucket to PS | status of a run | cores, bytes
     batches, micro_batches                  where batches end | how sync mode cuts a step
     specs, clock, errors, run_files         tables | time as an argument | typed errors | files of a run
     human_readable, atomic_write            numbers for people | complete writes on disks that may be full
+    measurement_database                    SQLite files that may be damaged
 
 `models` is outside these layers: plain torchrec models that import nothing of elastichost.
 

@@ -43,6 +43,7 @@ from elastichost.host.stop_signals import StopSignals
 from elastichost.resources import HostInventory
 from elastichost.runs.directory import new_run_path
 from elastichost.runs.events import AnyEvent, HostPrepared, HostStopping, HostWarned, JobFailed, JournalLine
+from elastichost.runs.events.run import MeasurementsSetAside
 from elastichost.runs.journal import Journal, utc_now
 from elastichost.runs.result import read_json, read_result
 from elastichost.supervisor.core.disk_space import DiskSpace
@@ -108,6 +109,8 @@ class HostLoop:
         self._closing.callback(self._journal.close)
         self._timeline = Timeline(self._directory.timeline, None if options.ends_when_empty else MOST_MOMENTS)
         self._closing.callback(self._timeline.close)
+        if self._timeline.set_aside is not None:
+            self._note(MeasurementsSetAside(self._timeline.set_aside.name))
         self._sockets = self._open_sockets()
         self._commands = CommandServer(f"ipc://{self._sockets}/commands")
         self._closing.callback(self._commands.close)

@@ -10,6 +10,7 @@ from urllib.parse import quote
 import msgspec
 
 from elastichost.dispatcher.facts import HostStatus, JobStatus
+from elastichost.measurement_database import open_database
 
 __all__ = ["Moment", "Timeline", "read_timeline"]
 
@@ -38,14 +39,12 @@ class Moment(msgspec.Struct, frozen=True):
 
 
 class Timeline:
-    """Writes timeline.db. most_rows: how many of the newest rows are kept, a few more at times; None: all."""
+    """Writes timeline.db. most_rows: how many of the newest rows are kept, a few more at times; None: all.
+    set_aside: see `MeasurementDatabase`."""
 
     def __init__(self, path: Path, most_rows: int | None = None) -> None:
         self._most_rows, self._added = most_rows, FORGET_EVERY  # rows of earlier dispatchers may be too many
-        self._connection = sqlite3.connect(path)
-        self._connection.execute("PRAGMA journal_mode=WAL")
-        self._connection.execute("PRAGMA synchronous=OFF")  # losing the last second in a crash is acceptable
-        self._connection.executescript(_SCHEMA)
+        self._connection, self.set_aside = open_database(path, _SCHEMA)
 
     def add(self, status: HostStatus) -> None:
         """Adds a row for each job that has processes. Raises sqlite3.OperationalError where the disk is full."""

@@ -1,4 +1,4 @@
-"""The features of a job, and the record of a finished run, as the history stores them. Pure values.
+"""The features of a job, and the record of a run, as the history stores them. Pure values.
 
 New fields need a default, so that older records can still be read.
 """
@@ -101,19 +101,21 @@ class Estimates(msgspec.Struct, frozen=True):
 
 
 class JobRecord(msgspec.Struct, frozen=True):
-    """The record of a finished run. `best`: the fastest plan that was found; `final`: the plan at its end. When no
-    speed was measured, or when the run failed, only its memory is used."""
+    """The record of a run: after its end, or while it trains, as its tuner knew the job at its last decision. `best`:
+    the fastest plan that was found; `final`: the plan at its end, or at that decision. When no speed was measured, or
+    when the run failed, only its memory is used."""
 
     features: JobFeatures
-    ended_utc: str  # ISO 8601, so that later times are greater texts
+    written_utc: str  # ISO 8601, so that later times are greater texts
     best: PlanSize
     samples_per_s: float  # with `best`; 0: not measured, then `best` is not used
     final: PlanSize
-    ended_well: bool = True  # all samples were trained
+    ended_well: bool = True  # all samples were trained, or the run still trained
     model: str = ""  # the tuner's model that `parameters` belong to
     parameters: Estimates = Estimates()
     memory: Estimates = Estimates()  # parameters of the growth of memory
     observations: str = "[]"  # a JSON list written by the tuner
+    run: str = ""  # id of the run, whose earlier record this one replaces; "": it replaces none
 
     @property
     def is_measured(self) -> bool:

@@ -1,4 +1,4 @@
-"""The records of finished jobs, in one SQLite file that all runs of a user share.
+"""The records of runs, in one SQLite file that all runs of a user share.
 
 Runs may read and write it at the same time: a write is one short transaction that waits for other writers. The number
 of records is limited. A run can do without the history: the caller turns a HistoryError into a warning. The features
@@ -26,7 +26,7 @@ from elastichost.history.features import ROUNDING, JobFeatures, JobMetric, JobRe
 
 __all__ = ["KEPT", "MAX_RECORD_BYTES", "SCHEMA", "WAIT_S", "History", "Neighbours", "history_path", "state_directory"]
 
-SCHEMA = 1  # PRAGMA user_version
+SCHEMA = 2  # PRAGMA user_version
 APPLICATION = 0x656C6874  # PRAGMA application_id: "elht"
 KEPT = 10_000  # records; older ones are deleted
 MAX_RECORD_BYTES = 2**20
@@ -37,11 +37,13 @@ ELSEWHERE = f'move the file away, or set {VARIABLE} to another file, or to "off"
 CREATE = """
 CREATE TABLE records (
     number INTEGER PRIMARY KEY AUTOINCREMENT,  -- newer is greater
+    run TEXT NOT NULL,
     family TEXT NOT NULL,
-    ended_utc TEXT NOT NULL,
+    written_utc TEXT NOT NULL,
     record BLOB NOT NULL  -- JobRecord as JSON
 )
 """
+CREATE_RUNS = "CREATE INDEX runs ON records (run)"
 WORDS = ("family", "shape", "mode", "access", "name", "user")
 SIZES = (  # stored as logarithms to the base 2; NULL where not known
     "tables",
@@ -60,14 +62,14 @@ SIZES = (  # stored as logarithms to the base 2; NULL where not known
 CREATE_FEATURES = f"""
 CREATE TABLE features (
     number INTEGER PRIMARY KEY,  -- of the record
-    ended_utc TEXT NOT NULL,
+    written_utc TEXT NOT NULL,
     ended_well INTEGER NOT NULL,
     is_measured INTEGER NOT NULL,
     {", ".join(f"{name} TEXT NOT NULL" for name in WORDS)},
     {", ".join(f"{name} REAL" for name in SIZES)}
 )
 """
-COLUMNS = ("number", "ended_utc", "ended_well", "is_measured", *WORDS, *SIZES)
+COLUMNS = ("number", "written_utc", "ended_well", "is_measured", *WORDS, *SIZES)
 Columns = dict[str, tuple[Any, ...]]  # the rows of `features` by column
 Distances = npt.NDArray[np.float64]
 
@@ -107,8 +109,8 @@ class History:
     `unreadable`: the number of records that the last `records` or `near` could not read. The file must be closed before
     the process forks, because SQLite connections may not be used across a fork.
 
-    All methods raise HistoryError when the file is broken, has a newer schema, belongs to another program, or cannot be
-    opened.
+    A file of an earlier schema is begun anew, because its records cannot be read. All methods raise HistoryError when
+    the file is broken, has a newer schema, belongs to another program, or cannot be opened.
     """
 
     def __init__(self, path: Path, *, kept: int = KEPT, wait_s: float = WAIT_S) -> None:
@@ -129,8 +131,8 @@ class History:
             raise
 
     def add(self, record: JobRecord) -> None:
-        """Adds a record. It is durable when the method returns, except at a loss of power. Raises HistoryError, also
-        for a record of more than MAX_RECORD_BYTES."""
+        """Adds a record, in place of an earlier one of the same run. It is durable when the method returns, except at a
+        loss of power. Raises HistoryError, also for a record of more than MAX_RECORD_BYTES."""
         data = msgspec.json.encode(record)
         if len(data) > MAX_RECORD_BYTES:
             raise HistoryError(
@@ -138,15 +140,23 @@ class History:
                 hint=f"at most {MAX_RECORD_BYTES:,} bytes are allowed; leave observations out",
             )
         with self._explained(), self._writing():
+            self._forget(record.run)
             number = self._connection.execute(
-                "INSERT INTO records (family, ended_utc, record) VALUES (?, ?, ?)",
-                (record.features.family, record.ended_utc, data),
+                "INSERT INTO records (run, family, written_utc, record) VALUES (?, ?, ?, ?)",
+                (record.run, record.features.family, record.written_utc, data),
             ).lastrowid
             assert number is not None
             features = _features_row(number, record)
             self._connection.execute(f"INSERT INTO features VALUES ({', '.join('?' * len(features))})", features)
-            for table in ("records", "features"):
-                self._connection.execute(f"DELETE FROM {table} WHERE number <= ?", (number - self._kept,))
+            beyond = "SELECT number FROM records ORDER BY number DESC LIMIT 1 OFFSET ?"
+            for (last,) in self._connection.execute(beyond, (self._kept,)).fetchall():
+                for table in ("records", "features"):
+                    self._connection.execute(f"DELETE FROM {table} WHERE number <= ?", (last,))
+
+    def forget(self, run: str) -> None:
+        """Removes the record of a run, if there is one."""
+        with self._explained(), self._writing():
+            self._forget(run)
 
     def records(self, *, family: str | None = None, limit: int = KEPT) -> tuple[JobRecord, ...]:
         """The records, newest first. With `family`: only those of this model family."""
@@ -198,9 +208,16 @@ class History:
         if self._number("user_version") == 0:
             with self._writing():  # checked again, because another run may have created the tables meanwhile
                 if self._number("user_version") == 0:
+                    self._require_empty()
                     self._create()
         if self._number("application_id") != APPLICATION:
             raise HistoryError(f"{self.path}: a database of another program", hint=ELSEWHERE)
+        if self._number("user_version") < SCHEMA:
+            with self._writing():
+                if self._number("user_version") < SCHEMA:
+                    for table in ("records", "features"):
+                        self._connection.execute(f"DROP TABLE {table}")
+                    self._create()
         if self._number("user_version") > SCHEMA:
             raise HistoryError(
                 f"{self.path}: written by a newer elastichost (schema {self._number('user_version')}, "
@@ -210,13 +227,22 @@ class History:
         self._write_ahead(wait_s)
         self._connection.execute("PRAGMA synchronous = NORMAL")
 
-    def _create(self) -> None:
+    def _require_empty(self) -> None:
         if self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
             raise HistoryError(f"{self.path}: a database of another program", hint=ELSEWHERE)
+
+    def _create(self) -> None:
         self._connection.execute(CREATE)
+        self._connection.execute(CREATE_RUNS)
         self._connection.execute(CREATE_FEATURES)
         self._connection.execute(f"PRAGMA application_id = {APPLICATION}")
         self._connection.execute(f"PRAGMA user_version = {SCHEMA}")
+
+    def _forget(self, run: str) -> None:
+        if run:
+            query = "DELETE FROM features WHERE number IN (SELECT number FROM records WHERE run = ?)"
+            self._connection.execute(query, (run,))
+            self._connection.execute("DELETE FROM records WHERE run = ?", (run,))
 
     def _write_ahead(self, wait_s: float) -> None:
         """Turns on write-ahead logging, with which readers and one writer work at the same time. SQLite itself does not
@@ -293,7 +319,7 @@ def _features_row(number: int, record: JobRecord) -> tuple[object, ...]:
     features = record.features
     words = (getattr(features, name) for name in WORDS)
     sizes = (_log(getattr(features, name)) for name in SIZES)
-    return (number, record.ended_utc, int(record.ended_well), int(record.is_measured), *words, *sizes)
+    return (number, record.written_utc, int(record.ended_well), int(record.is_measured), *words, *sizes)
 
 
 def _log(size: float) -> float | None:
@@ -322,12 +348,12 @@ def _distances(columns: Columns, features: JobFeatures, metric: JobMetric) -> Di
 def _candidates(columns: Columns, away: Distances, metric: JobMetric) -> Iterator[Candidate]:
     """The records within `metric.near`: by bands of distance, and within a band the newest first."""
     judged = away + metric.failed * ~np.array(columns["ended_well"], dtype=bool)
-    newest_first = np.lexsort((columns["number"], columns["ended_utc"]))[::-1]
+    newest_first = np.lexsort((columns["number"], columns["written_utc"]))[::-1]
     near = newest_first[judged[newest_first] <= metric.near + ROUNDING]
     bands = np.floor(judged[near] / metric.band + ROUNDING)
     for which in np.argsort(bands, kind="stable"):
         at = near[which]
-        rank = (int(bands[which]), columns["ended_utc"][at])
+        rank = (int(bands[which]), columns["written_utc"][at])
         yield Candidate(columns["number"][at], rank, bool(columns["is_measured"][at]))
 
 

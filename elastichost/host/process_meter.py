@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from elastichost.atomic_write import is_out_of_space
+from elastichost.measurement_database import open_database
 from elastichost.metrics import GpuStatus, ProcessStatus, RunStatus
 
 __all__ = [
@@ -278,14 +279,11 @@ class MetricsStore:
     Every row is committed at once to the log beside the file (metrics.db-wal), and every FLUSH_S from there to the file
     itself: a copy of the file alone lacks the last seconds. Of rows older than FINE_S, one second in COARSE_S is kept.
     On a full disk rows wait in memory, at most MOST_HELD seconds of them; `problem` is then the reason, and `dropped`
-    counts the seconds that are lost.
+    counts the seconds that are lost. set_aside: see `MeasurementDatabase`.
     """
 
     def __init__(self, path: Path) -> None:
-        self._connection = sqlite3.connect(path)
-        self._connection.execute("PRAGMA journal_mode=WAL")
-        self._connection.execute("PRAGMA synchronous=OFF")  # losing the last second of metrics does not matter
-        self._connection.executescript(_SCHEMA)
+        self._connection, self.set_aside = open_database(path, _SCHEMA)
         self._held: deque[RunStatus] = deque()
         self._flush_at_s = self._thin_at_s = 0.0
         self._thinned = {table: self._last_row(table) for table in _TABLES}

@@ -15,7 +15,7 @@ from elastichost.metrics import GpuStatus, PlanStatus, ProcessStatus, ProposedPl
 from elastichost.plan import ProcessId
 from elastichost.resources import GpuDevice
 from elastichost.run_files import METRICS_FILE, STATUS_FILE
-from elastichost.runs.events import GpuLost, GpuShareExceeded, GpuUnreadable
+from elastichost.runs.events import GpuLost, GpuShareExceeded, GpuUnreadable, MeasurementsSetAside
 from elastichost.runs.learning_curve import CurveWriter, samples_per_point
 from elastichost.supervisor.components import Components
 from elastichost.supervisor.context import RunContext
@@ -41,6 +41,8 @@ class Reporter:
         self._over_share: set[ProcessId] = set()  # an event told it
         self._meter = ProcessMeter(shares_host=run.shares_host)
         self._store = MetricsStore(run.directory.metrics)
+        if self._store.set_aside is not None:
+            run.note(MeasurementsSetAside(self._store.set_aside.name))
         self._curve: CurveWriter | None = None  # from the first time that the number of samples is known
         self._began_s = run.now_s()
         self._next_s = 0.0

@@ -110,7 +110,7 @@ def nearest(features: JobFeatures, records: Iterable[JobRecord], k: int = 5) -> 
         away = distance(features, record.features) + FAILED * (not record.ended_well)
         if METRIC.is_near(away):
             found.append(SimilarJob(record, away))
-    found.sort(key=lambda one: (one.record.ended_utc, msgspec.json.encode(one.record)), reverse=True)
+    found.sort(key=lambda one: (one.record.written_utc, msgspec.json.encode(one.record)), reverse=True)
     found.sort(key=lambda one: METRIC.band_of(one.distance))
     return tuple(found[:k])
 
@@ -248,7 +248,7 @@ def _spread_of_speed(away: float) -> float:
 
 def _reason(similar: Sequence[SimilarJob], configuration: Configuration, parameters: int) -> str:
     closest = similar[0].record
-    when = closest.ended_utc.partition("T")[0] or "an unknown day"
+    when = closest.written_utc.partition("T")[0] or "an unknown day"
     name = closest.features.name or closest.features.family
     found = f"distance {similar[0].distance:.1f}" if similar[0].distance >= BAND else "the same job"
     kind = "1 similar job" if len(similar) == 1 else f"{len(similar)} similar jobs"

@@ -43,7 +43,7 @@ def record(number: int = 1, family: str = "retail:build") -> JobRecord:
     plan = PlanSize(number, 2, 3, 4)
     return JobRecord(
         features=JobFeatures(family, name=f"job-{number}", tables=26, rows=10**9, mean_dim=16.5, mode="sync"),
-        ended_utc=f"2026-02-03T04:05:{number:02}Z",
+        written_utc=f"2026-02-03T04:05:{number:02}Z",
         best=plan,
         samples_per_s=1234.5,
         final=PlanSize(1, 1),
@@ -95,6 +95,37 @@ def test_only_the_newest_records_are_kept(tmp_path: Path) -> None:
         for number in range(1, 13):
             history.add(record(number))
         assert [one.best.workers for one in history.records()] == [12, 11, 10, 9, 8]
+
+
+def test_a_record_takes_the_place_of_the_earlier_one_of_its_run(tmp_path: Path) -> None:
+    """Also of the number of records that are kept it is one."""
+    with History(tmp_path / "h", kept=3) as history:
+        history.add(record(1))
+        history.add(record(2))
+        for number in range(3, 30):
+            history.add(msgspec.structs.replace(record(number), run="run-a"))
+        assert [one.best.workers for one in history.records()] == [29, 2, 1]
+        near = history.near(record(1).features, METRIC)
+        assert near.known == 3 and sorted(one.best.workers for one in near.records) == [1, 2, 29]
+        history.forget("run-b")
+        history.forget("run-a")
+        assert [one.best.workers for one in history.records()] == [2, 1]
+        assert history.near(record(1).features, METRIC).known == 2
+        history.forget("")
+        assert len(history.records()) == 2, "records without the id of a run belong to different runs"
+
+
+def test_a_file_of_an_earlier_schema_is_begun_anew(tmp_path: Path) -> None:
+    path = tmp_path / "h"
+    with History(path) as history:
+        history.add(record())
+    connection = sqlite3.connect(path)
+    connection.executescript("DROP INDEX runs; ALTER TABLE records DROP COLUMN run; PRAGMA user_version = 1")
+    connection.close()
+    for count in (1, 2):
+        with History(path) as history:
+            history.add(record(count))
+            assert len(history.records()) == count
 
 
 def test_several_processes_write_at_once_and_lose_nothing(tmp_path: Path) -> None:
@@ -205,7 +236,8 @@ def test_one_unreadable_record_does_not_hide_the_others(tmp_path: Path) -> None:
         damaged = msgspec.json.encode(record()).replace(b'":"', b'":"\xff', 1)
         for data in (b"{", b'{"features": 3}', damaged):
             connection = sqlite3.connect(path)
-            connection.execute("INSERT INTO records (family, ended_utc, record) VALUES ('x', '', ?)", (data,))
+            query = "INSERT INTO records (run, family, written_utc, record) VALUES ('', 'x', '', ?)"
+            connection.execute(query, (data,))
             connection.commit()
             connection.close()
         history.add(record(2))
@@ -329,7 +361,7 @@ def test_only_records_that_may_be_nearest_are_read(tmp_path: Path, monkeypatch: 
     with History(tmp_path / "h") as kept:
         for number in range(3000):
             kept.add(
-                msgspec.structs.replace(finished(like(rows=10**7 + number), workers=1 + number % 9), ended_utc="2026")
+                msgspec.structs.replace(finished(like(rows=10**7 + number), workers=1 + number % 9), written_utc="2026")
             )
         assert len(kept.near(SHOP, METRIC).records) == 3000, "all records with the rank of the last one"
         for day in range(2, 12):
@@ -338,7 +370,7 @@ def test_only_records_that_may_be_nearest_are_read(tmp_path: Path, monkeypatch: 
         decoded = store._decoded
         monkeypatch.setattr(store, "_decoded", lambda data: read.append(data) or decoded(data))
         found = kept.near(SHOP, METRIC).records
-        assert [one.ended_utc[8:10] for one in found] == ["11", "10", "09", "08", "07"] and len(read) == 5
+        assert [one.written_utc[8:10] for one in found] == ["11", "10", "09", "08", "07"] and len(read) == 5
 
 
 def test_a_near_record_that_cannot_be_read_is_counted_and_hides_no_other(tmp_path: Path) -> None:
@@ -350,7 +382,7 @@ def test_a_near_record_that_cannot_be_read_is_counted_and_hides_no_other(tmp_pat
         connection.execute("UPDATE records SET record = ? WHERE number = 2", (b'{"features": 3}',))
         connection.commit()
         connection.close()
-        assert [one.ended_utc[8:10] for one in kept.near(SHOP, METRIC).records] == ["03", "01"]
+        assert [one.written_utc[8:10] for one in kept.near(SHOP, METRIC).records] == ["03", "01"]
         assert kept.unreadable == 1
 
 
@@ -360,7 +392,7 @@ def test_a_deleted_record_is_no_neighbour(tmp_path: Path) -> None:
         for day in range(1, 8):
             kept.add(finished(day=day))
         found = kept.near(SHOP, METRIC)
-        assert found.known == 3 and [one.ended_utc[8:10] for one in found.records] == ["07", "06", "05"]
+        assert found.known == 3 and [one.written_utc[8:10] for one in found.records] == ["07", "06", "05"]
 
 
 def test_runs_that_failed_do_not_crowd_out_those_that_were_measured(tmp_path: Path) -> None:
@@ -369,7 +401,7 @@ def test_runs_that_failed_do_not_crowd_out_those_that_were_measured(tmp_path: Pa
         for day in range(2, 30):
             kept.add(finished(day=day, speed=0.0))
         found = kept.near(SHOP, METRIC, 3).records
-        assert [one.ended_utc[8:10] for one in found] == ["29", "28", "27", "01"]
+        assert [one.written_utc[8:10] for one in found] == ["29", "28", "27", "01"]
 
 
 def test_a_failed_job_needs_a_smaller_distance_to_be_near() -> None:

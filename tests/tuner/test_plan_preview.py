@@ -15,8 +15,8 @@ FEATURES = JobFeatures("retail:build", tables=26, mean_dim=16, ids_per_sample=26
 SEEN = Observation(Configuration(4, 1), 1000.0, 0.01, seconds=3.0, iterations=100, compute_s=0.3)
 
 
-def record(observations: str, ended_utc: str = "2026-01-01T00:00:00Z") -> JobRecord:
-    return JobRecord(FEATURES, ended_utc, PlanSize(4, 1), 1000.0, PlanSize(4, 1), observations=observations)
+def record(observations: str, written_utc: str = "2026-01-01T00:00:00Z") -> JobRecord:
+    return JobRecord(FEATURES, written_utc, PlanSize(4, 1), 1000.0, PlanSize(4, 1), observations=observations)
 
 
 def test_observations_of_another_version_are_left_out() -> None:

@@ -49,7 +49,7 @@ def record(
 ) -> JobRecord:
     made = JobRecord(
         features=features,
-        ended_utc=f"2026-03-{day:02}T10:00:00Z",
+        written_utc=f"2026-03-{day:02}T10:00:00Z",
         best=plan,
         samples_per_s=98_765.4,
         final=plan,

@@ -13,9 +13,9 @@ import msgspec
 from benchmarks.simulator.cluster.views import ClusterView, EndedJob, Grant, GrantLimits, JobView
 from benchmarks.simulator.policies.elastichost_memory import MemoryOfJobs
 from elastichost.config.sections.supervision import SupervisionSection
-from elastichost.history.features import JobRecord
+from elastichost.history.features import Estimates, JobFeatures, JobRecord
 from elastichost.history.store import KEPT
-from elastichost.supervisor.autoscale.history_writer import record_of
+from elastichost.supervisor.autoscale.history_writer import is_worth_recording, record_of
 from elastichost.tuner.cluster import facts
 from elastichost.tuner.cluster.decide import decide
 from elastichost.tuner.cluster.first_options import first_options
@@ -33,7 +33,7 @@ from elastichost.tuner.policy.decision import TunerSettings, TunerState
 from elastichost.tuner.policy.job_frontier import JobFront, age_of, cores_of, front_of, job_options
 from elastichost.tuner.policy.policy import advance_block
 from elastichost.tuner.policy.profile import TIMINGS
-from elastichost.tuner.warm_start import WarmStart, warm_start
+from elastichost.tuner.warm_start import METRIC, WarmStart, warm_start
 
 __all__ = ["ElastichostPolicy", "PolicyParts"]
 
@@ -49,6 +49,22 @@ class PolicyParts(msgspec.Struct, frozen=True):
     memory: bool = True
     health: bool = True
     hot_servers: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What a running job has in the history: the arguments of `record_of`, from which the record is made if another job
+    is near enough to read it. final: the configuration at that time."""
+
+    features: JobFeatures
+    tuner: TunerState
+    settings: TunerSettings
+    final: Configuration
+    at_s: float
+
+    def record(self) -> JobRecord | None:
+        now_utc = _utc(self.at_s)
+        return record_of(self.features, self.tuner, self.settings, self.final, now_utc, Estimates(), ended_well=True)
 
 
 @dataclass(slots=True)
@@ -67,6 +83,7 @@ class _Job:
     options: OptionArray | None = None
     options_for: Configuration | None = None
     proposal: Proposal | None = None
+    told: _Told | None = None
     replaces: bool = False
     moves: bool = False
 
@@ -157,6 +174,8 @@ class ElastichostPolicy:
             state.tuner, self._known(block), int(job.samples_left), settings, block.at_s, has_ended=has_ended
         )
         state.proposal = next_proposal(state.proposal, decision, job.running)
+        if is_worth_recording(decision):
+            state.told = _Told(job.features, state.tuner, settings, block.configuration, block.at_s)
         if self._parts.health:
             state.health, remarks = slow_workers(state.health, job.worker_speeds(number), HEALTH, block.at_s)
             state.replaces = any(remark.replace for remark in remarks)
@@ -192,11 +211,17 @@ class ElastichostPolicy:
         found = None
         if self._parts.warm_start:
             bounds = Bounds(limits.least, limits.most, share_cores=False)
-            found = warm_start(job.features, tuple(self._records), bounds)
+            found = warm_start(job.features, (*self._records, *self._of_running(job.features)), bounds)
             self._memory.begin(job, found.memory)
         if isinstance(found, WarmStart):
             return _Job(found.configuration, found.prior if found.prior.mean else None)
         return _Job(job.request)
+
+    def _of_running(self, features: JobFeatures) -> tuple[JobRecord, ...]:
+        """The records of running jobs that are near enough to count."""
+        told = (state.told for state in self._jobs.values() if state.told is not None)
+        near = (one.record() for one in told if METRIC.is_near(METRIC.distance(features, one.features)))
+        return tuple(record for record in near if record is not None)
 
     def _learn(self, ended: EndedJob, limits: GrantLimits, now_s: float) -> None:
         job, is_complete = ended.view, ended.outcome == "completed"
@@ -205,7 +230,12 @@ class ElastichostPolicy:
         if state is None or job.running is None:
             return
         settings = self.settings(job, limits, state.prior)
-        ended_utc = f"{now_s:020.3f}"
-        record = record_of(job.features, state.tuner, settings, job.running, ended_utc, memory, ended_well=is_complete)
+        now_utc = _utc(now_s)
+        record = record_of(job.features, state.tuner, settings, job.running, now_utc, memory, ended_well=is_complete)
         if record is not None:
             self._records.append(record)
+
+
+def _utc(now_s: float) -> str:
+    """A time as records have it: later ones are greater texts."""
+    return f"{now_s:020.3f}"

@@ -21,6 +21,7 @@ __all__ = [
     "EpochStarted",
     "HistoryUnavailable",
     "LoggerFailed",
+    "MeasurementsSetAside",
     "MessageRefused",
     "ProcessesKilled",
     "RecordingStopped",
@@ -239,6 +240,15 @@ class HistoryUnavailable(Event, frozen=True):
     """The history of jobs could not be read or written."""
 
     error: str
+
+    category: ClassVar[Category] = "warning"
+
+
+class MeasurementsSetAside(Event, frozen=True):
+    """A file of measurements of an earlier process was damaged. A new one was begun. file: name of the damaged one, in
+    the same directory."""
+
+    file: str
 
     category: ClassVar[Category] = "warning"
 

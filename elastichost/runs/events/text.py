@@ -159,6 +159,11 @@ def _(event: run.HistoryUnavailable) -> str:
 
 
 @text_of.register
+def _(event: run.MeasurementsSetAside) -> str:
+    return f"the measurements of an earlier process were damaged and are kept in {event.file}; new ones are written"
+
+
+@text_of.register
 def _(event: run.MessageRefused) -> str:
     if event.count == 1:
         return f"a message was refused: {event.error}"

@@ -5,13 +5,13 @@ from __future__ import annotations
 import threading
 
 from elastichost.arena.dense.store import DenseStore
-from elastichost.history.features import JobFeatures, JobRecord
+from elastichost.history.features import Estimates, JobFeatures, JobRecord
 from elastichost.plan import Plan
 from elastichost.runs.events import TunerDecided, TunerFailed, TunerOff, TunerOnlyWatches
 from elastichost.runs.events.text import text_of
 from elastichost.runs.journal import utc_now
 from elastichost.supervisor.autoscale.counters import Counter
-from elastichost.supervisor.autoscale.history_writer import record_of, remember
+from elastichost.supervisor.autoscale.history_writer import is_worth_recording, record_of, remember, remember_so_far
 from elastichost.supervisor.autoscale.input_tuner import InputTuner
 from elastichost.supervisor.autoscale.plan_trial import Change, begun, failed_newcomer, without, without_room
 from elastichost.supervisor.components import Components
@@ -48,11 +48,13 @@ class AutoTuner:
         components: Components,
         changes: PlanChangeController,
         settings: TunerSettings,
+        features: JobFeatures,
         of_input: InputTuner | None = None,
     ) -> None:
         self._run, self._components, self._changes = run, components, changes
         self._input = of_input  # None: nothing tunes the input
         self.settings, self.state = settings, TunerState()
+        self._features, self._is_recorded = features, False
         self._dense = DenseStore(components.arena)
         micro_batches = run.job.train.micro_batches if run.job.train.mode == "sync" else 0
         is_served, is_tuned = run.plan.access != "direct", of_input is not None and of_input.tunes_connections
@@ -104,6 +106,8 @@ class AutoTuner:
             self._give_up(error)
             return
         self._run.recorder.write(TunerLooked(look, samples_left, decision))
+        if is_worth_recording(decision):
+            self._remember_so_far()
         if decision is None:
             self._propose(None)
         else:
@@ -164,11 +168,36 @@ class AutoTuner:
             limits.append(had if now_s - at_s < FAILED_FOR_S else None)
         return min((limit for limit in limits if limit is not None), default=None)
 
-    def remember(self, features: JobFeatures, *, ended_well: bool = False, has_failed: bool = False) -> None:
-        """Adds the record of this run to the history."""
-        remember(self._run, self.record(features, ended_well=ended_well, has_failed=has_failed))
+    def remember(self, *, ended_well: bool = False, has_failed: bool = False) -> None:
+        """Adds the record of this run, which ends, to the history."""
+        record = self.record(ended_well=ended_well, has_failed=has_failed)
+        remember(self._run, record, self._identity if self._is_recorded else "")
 
-    def record(self, features: JobFeatures, *, ended_well: bool, has_failed: bool = False) -> JobRecord | None:
+    @property
+    def _identity(self) -> str:
+        return self._run.directory.identity.run_id
+
+    def _remember_so_far(self) -> None:
+        """Adds the speeds that this run has measured to the history. The growth of memory is known at its end."""
+        final, now_utc = configuration_of(self._plan), utc_now()
+        try:
+            record = record_of(
+                self._features,
+                self.state,
+                self.settings,
+                final,
+                now_utc,
+                Estimates(),
+                ended_well=True,
+                run=self._identity,
+            )
+        except Exception as error:  # noqa: BLE001 - as in `look`
+            self._give_up(error)
+            return
+        self._is_recorded = True
+        remember_so_far(record)
+
+    def record(self, *, ended_well: bool, has_failed: bool = False) -> JobRecord | None:
         """The record of this run for the history; None: nothing was measured. ended_well: all samples were trained or
         quarantined. has_failed: the run has failed; the record then contains no speeds, but the growth of memory."""
         final, ledger = configuration_of(self._plan), self._components.leases.ledger
@@ -177,7 +206,16 @@ class AutoTuner:
             memory = self._components.memory.learnt(is_whole=ended_well)
             if not ended_well:
                 memory = widened(memory, ledger.samples_accounted / max(1, ledger.samples_planned))
-            return record_of(features, state, self.settings, final, utc_now(), memory, ended_well=ended_well)
+            return record_of(
+                self._features,
+                state,
+                self.settings,
+                final,
+                utc_now(),
+                memory,
+                ended_well=ended_well,
+                run=self._identity,
+            )
         except Exception as error:  # noqa: BLE001 - a bug of the tuner must not end a run that has trained
             self._give_up(error)
             return None
@@ -262,4 +300,4 @@ def open_tuner(
     if isinstance(settings, str):
         run.note(TunerOff(settings))
         return None
-    return AutoTuner(run, components, changes, settings, of_input)
+    return AutoTuner(run, components, changes, settings, prepared.initial_plan.features, of_input)

@@ -130,14 +130,16 @@ class ForkServer:
     def _fork_twice(self, request: SpawnMsg, log: int) -> tuple[int, int]:
         """Forks an intermediate process that forks the child. Returns (pid of the child, writing end of its gate).
         Raises OSError when a fork fails."""
-        gate_read, gate_write = os.pipe()
-        told_read, told_write = os.pipe()
+        opened: list[int] = []
         try:
+            opened += os.pipe()
+            opened += os.pipe()
             middle = os.fork()
         except OSError:
-            for descriptor in (gate_read, gate_write, told_read, told_write):
+            for descriptor in opened:
                 os.close(descriptor)
             raise
+        gate_read, gate_write, told_read, told_write = opened
         if middle == 0:
             self._middle(request, log, gate_read, gate_write, told_write)
         os.close(gate_read)

@@ -136,7 +136,7 @@ class TrainingPhase:
     def remember(self, *, ended_well: bool = False, has_failed: bool = False) -> None:
         """Saves the tuner's measurements for later jobs of this kind."""
         if self._tuner is not None:
-            self._tuner.remember(self._prepared.initial_plan.features, ended_well=ended_well, has_failed=has_failed)
+            self._tuner.remember(ended_well=ended_well, has_failed=has_failed)
 
     def close(self) -> None:
         """Call it when every process has ended."""

@@ -105,7 +105,10 @@ def end(run: Any, first: InitialPlan, memory: Estimates) -> None:
 class Ended:
     """The attributes of an AutoTuner after a run that has ended after a third of its samples."""
 
-    def __init__(self, *, is_measured: bool) -> None:
+    _identity = "run-1"
+
+    def __init__(self, features: JobFeatures, *, is_measured: bool) -> None:
+        self._features = features
         plan = Configuration(2, 1)
         self.settings = TunerSettings(Workload(batch_size=128, host_cores=2), Bounds(Configuration(1, 1), plan))
         seen = Observation(plan, 10_000.0, 0.02, 20.0, at_s=30.0)
@@ -117,8 +120,8 @@ class Ended:
             leases=SimpleNamespace(ledger=SimpleNamespace(samples_planned=2_400_000, samples_accounted=800_000)),
         )
 
-    def record(self, features: JobFeatures, **facts: bool) -> JobRecord | None:
-        return AutoTuner.record(self, features, **facts)  # type: ignore[arg-type]
+    def record(self, **facts: bool) -> JobRecord | None:
+        return AutoTuner.record(self, **facts)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("is_measured", [False, True])
@@ -127,7 +130,7 @@ def test_a_run_that_ended_out_of_memory_records_how_memory_grows(
 ) -> None:
     spec = job(tmp_path)
     first, whole = initial_plan(spec), learnt(grown())
-    kept = Ended(is_measured=is_measured).record(first.features, ended_well=False, has_failed=True)
+    kept = Ended(first.features, is_measured=is_measured).record(ended_well=False, has_failed=True)
     assert kept is not None and not kept.is_measured and kept.parameters == Estimates() and not kept.ended_well
     assert kept.memory.mean == whole.mean, "the total growth is not known"
     assert all(kept.memory.sd[name] > whole.sd[name] for name in (ROWS, BETA))
@@ -141,23 +144,23 @@ def test_a_run_that_ended_out_of_memory_records_how_memory_grows(
 
 def test_a_run_that_ended_before_its_speed_was_measured_records_how_memory_grows(tmp_path: Path) -> None:
     features = initial_plan(job(tmp_path)).features
-    stopped = Ended(is_measured=False).record(features, ended_well=False)
-    done = Ended(is_measured=False).record(features, ended_well=True)
+    stopped = Ended(features, is_measured=False).record(ended_well=False)
+    done = Ended(features, is_measured=False).record(ended_well=True)
     assert stopped is not None and done is not None and not done.is_measured
     assert "growth_bytes" in done.memory.mean and "growth_bytes" not in stopped.memory.mean
     assert done.memory.sd["beta"] < stopped.memory.sd["beta"]
-    asked = Ended(is_measured=True).record(features, ended_well=False)
+    asked = Ended(features, is_measured=True).record(ended_well=False)
     assert asked is not None and asked.is_measured, "a run that a user stops has not failed"
-    gave_up = Ended(is_measured=True)
+    gave_up = Ended(features, is_measured=True)
     gave_up._has_failed = True
-    kept = gave_up.record(features, ended_well=True)
+    kept = gave_up.record(ended_well=True)
     assert kept is not None and not kept.is_measured, "the measurements of a tuner that failed are not used"
 
 
 def test_a_run_without_measurements_writes_no_record(tmp_path: Path) -> None:
-    ended = Ended(is_measured=False)
+    ended = Ended(initial_plan(job(tmp_path)).features, is_measured=False)
     ended._components.memory.learnt = lambda *, is_whole: Estimates()
-    assert ended.record(initial_plan(job(tmp_path)).features, ended_well=True) is None
+    assert ended.record(ended_well=True) is None
 
 
 def test_a_supervisor_writes_the_record_of_a_failed_run_and_raises_its_error() -> None:
@@ -189,7 +192,8 @@ def test_a_failed_run_does_not_wait_long_to_write_to_the_history(
         return History(path, wait_s=0.0)
 
     monkeypatch.setattr(remembering, "History", opened)
-    kept = Ended(is_measured=False).record(initial_plan(job(tmp_path)).features, ended_well=False, has_failed=True)
+    features = initial_plan(job(tmp_path)).features
+    kept = Ended(features, is_measured=False).record(ended_well=False, has_failed=True)
     with History(history):
         other = sqlite3.connect(history, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")

@@ -4,6 +4,7 @@ which the supervisor was stopped is not measured."""
 from __future__ import annotations
 
 import math
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,10 +15,11 @@ import pytest
 
 from elastichost.arena.arena import Arena
 from elastichost.arena.layout import plan_layout
-from elastichost.history.features import Estimates, JobFeatures
+from elastichost.history.features import Estimates, JobFeatures, JobRecord
+from elastichost.history.store import History
 from elastichost.plan import Plan, ProcessId, ProcessSpec
 from elastichost.runs.decisions import Recorder, read_records
-from elastichost.runs.events import PlanOrigin, TunerDecided, TunerFailed
+from elastichost.runs.events import HistoryUnavailable, PlanOrigin, TunerDecided, TunerFailed
 from elastichost.specs import DenseSpec, ModelSpec, TableSpec
 from elastichost.supervisor.autoscale import tuner_loop as tuning
 from elastichost.supervisor.autoscale.tuner_loop import AutoTuner
@@ -28,11 +30,12 @@ from elastichost.tuner.facts import Configuration, Observation, Workload
 from elastichost.tuner.placement.resize import resized_plan
 from elastichost.tuner.policy.candidates import Bounds
 from elastichost.tuner.policy.decision import Kind
-from elastichost.tuner.policy.policy import Decision, TunerSettings, measured
+from elastichost.tuner.policy.policy import Decision, TunerSettings, TunerState, measured
 from elastichost.tuner.records import TunerLooked
 from tests.supervisor.noted import Noted
 
 MODEL = ModelSpec((TableSpec("small", 0, ("f",), "int", rows=100),), (), DenseSpec((), 8, 8), 0, 1)
+FEATURES = JobFeatures("a:build")
 SETTINGS = TunerSettings(Workload(100), Bounds(Configuration(1, 1), Configuration(4, 1)))
 
 
@@ -53,6 +56,7 @@ class Scene:
             recorder=self.recorder,
             **self.noted.attributes,
             last_decision="",
+            directory=SimpleNamespace(identity=SimpleNamespace(run_id="run-1")),
             shares_host=False,
             proposal=None,
             is_measured=True,
@@ -79,7 +83,7 @@ class Scene:
             apply=self.apply,
         )
         self.run, self.components, self.changes = run, components, changes
-        self.tuner = AutoTuner(run, components, changes, SETTINGS)
+        self.tuner = AutoTuner(run, components, changes, SETTINGS, FEATURES)
         self.tuner._importing.join()
 
     def apply(self, plan: Plan, now_s: float, cause: PlanOrigin = "") -> None:
@@ -129,7 +133,7 @@ def test_a_bug_of_the_tuner_is_reported_once_and_the_run_goes_on(
         scene.tuner.look(float(second))
     assert scene.noted.events == [TunerFailed(type(fault).__name__, str(fault))]
     assert len(scene.looks()) == 1
-    assert scene.tuner.record(JobFeatures("a:build"), ended_well=True) is None
+    assert scene.tuner.record(ended_well=True) is None
 
 
 def test_a_bug_of_the_tuner_at_the_end_of_the_run_is_reported(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,8 +141,65 @@ def test_a_bug_of_the_tuner_at_the_end_of_the_run_is_reported(scene: Scene, monk
         raise RuntimeError("no end of steps")
 
     monkeypatch.setattr(tuning, "record_of", fail)
-    assert scene.tuner.record(JobFeatures("a:build"), ended_well=True) is None
+    assert scene.tuner.record(ended_well=True) is None
     assert scene.noted.events == [TunerFailed("RuntimeError", "no end of steps")]
+
+
+# --- the history ------------------------------------------------------------------------------------------------------
+
+
+def decides(scene: Scene, monkeypatch: pytest.MonkeyPatch, now_s: float, *, speed: float = 1000.0) -> None:
+    """The tuner has measured one configuration, and decides to keep it."""
+    seen = Observation(Configuration(1, 1), speed, 0.02, 20.0, at_s=now_s)
+    state = TunerState(observations=(seen,))
+    decision = Decision("settle", seen.configuration, "a test", measured(seen))
+    monkeypatch.setattr(tuning, "advance", lambda *_: (state, decision))
+    scene.tuner.look(now_s)
+
+
+@pytest.fixture
+def history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "history"
+    monkeypatch.setenv("ELASTICHOST_HISTORY", str(path))
+    return path
+
+
+def records(path: Path) -> tuple[JobRecord, ...]:
+    with History(path) as history:
+        return history.records()
+
+
+def test_a_run_that_trains_tells_others_what_it_has_measured(
+    scene: Scene, history: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.tuner.look(0.5)
+    assert not history.exists(), "it has decided nothing"
+    for now_s, speed in ((1.0, 1000.0), (2.0, 1500.0)):
+        decides(scene, monkeypatch, now_s, speed=speed)
+        (record,) = records(history)
+        assert (record.run, record.samples_per_s, record.features) == ("run-1", speed, FEATURES)
+    scene.tuner.remember(ended_well=True)
+    assert len(records(history)) == 1, "the record of the end takes the place of the others"
+
+
+def test_a_run_that_fails_takes_back_what_it_told(scene: Scene, history: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    decides(scene, monkeypatch, 1.0)
+    scene.tuner.remember(has_failed=True)
+    assert records(history) == ()
+
+
+def test_a_history_that_is_busy_does_not_hold_up_training(
+    scene: Scene, history: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with History(history):
+        other = sqlite3.connect(history, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        decides(scene, monkeypatch, 1.0)
+        other.execute("ROLLBACK")
+        other.close()
+    assert scene.noted.of(HistoryUnavailable) == [] and records(history) == ()
+    decides(scene, monkeypatch, 2.0)
+    assert len(records(history)) == 1
 
 
 def test_time_in_which_the_supervisor_was_stopped_is_not_measured(scene: Scene) -> None:

@@ -77,3 +77,15 @@ def test_a_job_begins_as_fast_as_the_last_job_of_its_family_ended() -> None:
     cold = simulate_jobs([first, second], Watched(ElastichostPolicy(PolicyParts(warm_start=False))), cluster(8)).jobs
     assert found[1].completion_s < cold[1].completion_s
     assert cold[1].first == cold[0].first
+
+
+def test_a_job_begins_with_what_a_running_job_of_its_family_has_measured() -> None:
+    first = job(0, samples=20 * SAMPLES)
+    second = msgspec.structs.replace(job(1, samples=SAMPLES), arrived_s=2_000.0)
+    found = simulate_jobs([first, second], Watched(ElastichostPolicy()), cluster(8)).jobs
+    assert found[0].ended_s > found[1].ended_s, "the first job runs all the time"
+    assert found[1].first is not None
+    speed = first.truth.speed
+    assert speed(found[1].first).samples_per_s > 2 * speed(second.request).samples_per_s
+    cold = simulate_jobs([first, second], Watched(ElastichostPolicy(PolicyParts(warm_start=False))), cluster(8)).jobs
+    assert cold[1].first == second.request and found[1].completion_s < cold[1].completion_s
