@@ -7,6 +7,7 @@ import resource
 import select
 import shutil
 import signal
+import sqlite3
 import subprocess
 import time
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ import pytest
 
 from elastichost.checkpoint.format import checkpoint_directories, latest, load_manifest, verify_blocks
 from elastichost.results.assemble import find_checkpoint, load_run_job
+from elastichost.run_files import METRICS_FILE
 from elastichost.runs.events import (
     ArenaOpened,
     CheckpointFailed,
@@ -23,6 +25,7 @@ from elastichost.runs.events import (
     CheckpointWritten,
     DiskFreed,
     DiskFull,
+    MeasurementsSetAside,
     MirrorFailed,
     RunStarted,
     Warned,
@@ -279,3 +282,26 @@ def test_a_mirror_that_cannot_be_written_is_only_warned_of(folder: Path) -> None
     assert code == 0, errors
     assert run.events(CheckpointMirrored) == []
     assert any(event.error.startswith("cannot create") for event in run.events(MirrorFailed))
+
+
+def test_a_resume_goes_on_with_measurements_that_a_loss_of_power_has_damaged(folder: Path) -> None:
+    """Regression: SQLite's error ended each resume of the run."""
+    (folder / "slow.py").write_text(SLOW_MODEL)
+    settings = {"build": f"{folder}/slow.py:build", "rows": 40_000}
+    run = Supervised(folder, every_s=0.2, **settings)
+    run.wait_trained(1)
+    run.process.send_signal(signal.SIGINT)
+    code, errors = run.finish()
+    assert code == 75, errors
+    content = bytearray((run.run_dir / METRICS_FILE).read_bytes())
+    content[4096:8192] = bytes(4096)
+    (run.run_dir / METRICS_FILE).write_bytes(content)
+    again = Supervised(folder, resume=True, **settings)
+    code, errors = again.finish()
+    assert code == 0, errors
+    assert again.result()["samples"]["trained"] == 40_000
+    (event,) = again.events(MeasurementsSetAside)
+    assert (run.run_dir / event.file).read_bytes() == content
+    with sqlite3.connect(run.run_dir / METRICS_FILE) as database:
+        (trained,) = database.execute("SELECT max(samples) FROM curve").fetchone()
+    assert trained == 40_000, "the learning curve is read from the log of commits again"
