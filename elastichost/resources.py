@@ -10,6 +10,7 @@ import msgspec
 __all__ = [
     "GpuDevice",
     "HostInventory",
+    "OtherHost",
     "Parallelism",
     "Resources",
     "bounds_of",
@@ -97,6 +98,17 @@ class HostInventory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def resources(self) -> Resources:
         return Resources(len(self.cores), self.memory_bytes, sum(gpu.memory_bytes for gpu in self.gpus))
+
+
+class OtherHost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Another machine of a run, and what the run may use of it. arena_root: the directory in which it keeps rows.
+    free_bytes: in the file system of that directory. budget_bytes: memory."""
+
+    name: str
+    cores: tuple[int, ...]
+    arena_root: str
+    free_bytes: int
+    budget_bytes: int
 
 
 def memory_budget_bytes(setting: str | int, total_bytes: int) -> int:

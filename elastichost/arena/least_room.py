@@ -7,6 +7,7 @@ a row.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 
 from elastichost.arena.index.table import MIN_CAPACITY
 from elastichost.arena.layout import SLOT_BYTES, ArenaLayout
@@ -19,6 +20,7 @@ from elastichost.sharding import BUCKETS_PER_TABLE
 __all__ = ["SPARE_BYTES", "LeastRoom", "address_bytes", "first_rows_bytes", "least_room"]
 
 OWN_ADDRESS_BYTES = 16 << 30  # addresses of a PS outside the arena: libraries, heaps, copies for checkpoints
+ALL = Fraction(1)
 SPARE_BYTES = 4 << 20  # memory of each PS for staged pushes and undo records
 
 
@@ -53,15 +55,15 @@ def first_rows_bytes(embeddings: int, states: int) -> int:
     return BUCKETS_PER_TABLE * (pages * PAGE_BYTES + MIN_CAPACITY * SLOT_BYTES)
 
 
-def least_room(layout: ArenaLayout, workers: int, servers: int) -> LeastRoom:
-    """The minimum of an arena for `workers` workers and `servers` PS."""
+def least_room(layout: ArenaLayout, workers: int, servers: int, share: Fraction = ALL) -> LeastRoom:
+    """The minimum of an arena for `workers` workers and `servers` PS, which own this share of all rows."""
     model = layout.model
     dynamic = [model.embeddings_of(table.index) for table in model.tables if table.is_dynamic]
     firsts = (first_rows_bytes(len(es), sum(e.state_floats_per_row > 0 for e in es)) for es in dynamic)
     return LeastRoom(
-        fixed=layout.fixed_bytes,
+        fixed=layout.bytes_without_rows + int(share * (layout.fixed_bytes - layout.bytes_without_rows)),
         mailboxes=2 * workers * layout.dense.mailbox_bytes,
-        first_rows=sum(firsts),
+        first_rows=int(share * sum(firsts)),
         spare=SPARE_BYTES * servers if dynamic else 0,
     )
 

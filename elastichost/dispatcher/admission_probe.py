@@ -26,9 +26,8 @@ from elastichost.errors import ElastichostError
 from elastichost.resources import HostInventory
 from elastichost.specs import TableSpec
 from elastichost.supervisor.launch.fork_server_client import LocalLauncher
-from elastichost.supervisor.launch.launcher import Entries
+from elastichost.supervisor.launch.launcher import EMULATED, Entries
 from elastichost.supervisor.launch.servers import fork_or_start
-from elastichost.supervisor.startup.emulation import EMULATED
 from elastichost.supervisor.startup.memory_estimate import memory_facts
 from elastichost.supervisor.startup.preflight import Preparation, preflight
 from elastichost.supervisor.startup.tuner_settings import bounds_of_job

@@ -20,7 +20,7 @@ from elastichost.datasets.files import PINNED_FILE
 from elastichost.errors import ConfigError, ElastichostError, PreflightError
 from elastichost.host.stop_signals import StopSignals
 from elastichost.plan import Plan, ProcessId
-from elastichost.resources import HostInventory
+from elastichost.resources import HostInventory, OtherHost
 from elastichost.runs.decisions import DECISIONS_FILE, Recorder
 from elastichost.runs.events import (
     DirectoryLeftBehind,
@@ -38,7 +38,7 @@ from elastichost.runs.result import RunResult, read_result
 from elastichost.supervisor.context import RunContext
 from elastichost.supervisor.core.reconciler import Limits
 from elastichost.supervisor.launch.fork_server_client import LocalLauncher
-from elastichost.supervisor.launch.launcher import Entries
+from elastichost.supervisor.launch.launcher import EMULATED, Entries
 from elastichost.supervisor.launch.loggers import LoggerProcesses
 from elastichost.supervisor.launch.servers import StartServer
 from elastichost.supervisor.launch.shutdown import end_processes, remove_directories
@@ -47,7 +47,6 @@ from elastichost.supervisor.remote.job_bundle import files_for_others
 from elastichost.supervisor.remote.keyring import Keyring
 from elastichost.supervisor.remote.messages import SourceFile
 from elastichost.supervisor.remote.multi_host_launcher import HostsLauncher
-from elastichost.supervisor.startup.emulation import EMULATED
 from elastichost.supervisor.startup.opened_run import OpenedRun, open_again, open_new
 from elastichost.supervisor.startup.preflight import Preparation
 from elastichost.supervisor.supervisor import Supervisor
@@ -120,14 +119,14 @@ def run_job(
             opened.close()
 
 
-def _checked(machines: Machines | None, job: JobSpec) -> dict[int, tuple[int, ...]] | None:
+def _checked(machines: Machines | None, job: JobSpec) -> dict[int, OtherHost] | None:
     """Checks that the other machines can train the job, and measures the links to them. Returns the number of each host
-    and its cores; None: there are no other machines. Raises PreflightError."""
+    and what the run may use of it; None: there are no other machines. Raises PreflightError."""
     if machines is None:
         return None
     machines.check(job)
     machines.measure_links()
-    return machines.cores()
+    return machines.others(job.resources.memory)
 
 
 def _left_as_it_is(done: RunResult, resumed: Path, start_from: Path | None, held: tuple[Hold, ...]) -> RunResult:

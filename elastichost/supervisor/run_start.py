@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +36,7 @@ from elastichost.supervisor.ledger.state import LedgerSettings
 from elastichost.supervisor.startup.arena_takeover import ArenaClaim, TakenOver, TakeoverRefusal, take_over_arena
 from elastichost.supervisor.startup.preflight import Preparation
 from elastichost.supervisor.startup.resume_source import ResumeSource, newest_kept, starting_point
+from elastichost.supervisor.startup.room import memory_for_rows, shares_of_rows
 
 __all__ = ["RunStart", "start_run"]
 
@@ -156,12 +158,12 @@ def _anew(
     others = [path for host, path in run.other_arenas.items() if run.uses(host)]
     for directory in (run.arena, *others):
         create_directory(directory, owner_of(run.supervisor_pid, run.directory.path))
-    budget_bytes = min(prepared.memory_bytes, free_bytes(run.arena))
+    budget_bytes = memory_for_rows(prepared.memory_bytes, free_bytes(run.arena), prepared.others)
     # In sync mode the bits of the model must depend on the seed alone. In other modes the key is secret, so that chosen
     # ids cannot make the hash index slow.
     index_key = None if run.job.train.mode == "sync" else secrets.randbits(63)
     layout = plan_layout(model, run.job.job.seed, budget_bytes, index_key)
-    _check_room(run, layout)
+    _check_room(run, layout, shares_of_rows(run.plan, prepared.others).get(0, Fraction(0)))
     # With several hosts the rows of a bucket use memory on the host of its owner, so no arena is reserved as a whole.
     arena = Arena.create(run.arena, layout, whole=not run.other_arenas)
     for directory in others:
@@ -183,16 +185,16 @@ def _anew(
     return RunStart(model, arena, dense, ledger, source.lineage, found.directory, kept)
 
 
-def _check_room(run: RunContext, layout: ArenaLayout) -> None:
+def _check_room(run: RunContext, layout: ArenaLayout, share: Fraction) -> None:
     """Raises ArenaFullError when the file system of the arena is smaller than the least that any batch needs, and
-    PreflightError when the arena's files do not fit into the address space."""
+    PreflightError when the arena's files do not fit into the address space. share: of all rows, those on this host."""
     if run.job.emulate.enabled:
         return  # emulated processes look up no rows
     workers, servers = (
         [one for one in processes if one.host == 0] for processes in (run.plan.workers, run.plan.servers)
     )
     check_address_space(address_bytes(layout, len(workers)))
-    least, free = least_room(layout, len(workers), len(servers)), free_bytes(run.arena)
+    least, free = least_room(layout, len(workers), len(servers), share), free_bytes(run.arena)
     if least.total > free:
         raise ArenaFullError(
             f"the job needs at least {mib(least.total)} in {run.arena.parent} to start ({least}), "

@@ -10,7 +10,7 @@ import pytest
 from elastichost.runs.events import MemoryFull, Warned
 from elastichost.runs.events.text import text_of
 from tests.system.beds import small_tmpfs
-from tests.system.test_run import JOB, Supervised, folder
+from tests.system.test_run import JOB, ROOT, Supervised, folder
 
 __all__ = ["folder"]
 
@@ -62,3 +62,41 @@ def test_a_file_system_too_small_to_begin_with_is_an_error_with_its_repair(
         assert "ArenaFullError" in errors and "the job needs at least 5.2 MiB" in errors
         assert "--shm-size" in errors and "mount -o remount,size=" in errors and "ELASTICHOST_ARENA_DIR" in errors
         assert not run.run_dir.exists(), "a job that never ran must leave no run directory"
+
+
+# 36 MB of rows, with their optimizer state, for two file systems of 30 MB
+SPREAD = JOB.replace('rows = "dynamic"', "rows = 250000").replace("workers = 2", "workers = 2\nservers = {servers}")
+HOSTS = """
+[[hosts]]
+transport = "local"
+name = "second"
+arena_directory = "{directory}"
+"""
+
+
+@pytest.fixture
+def two_arenas(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Two hosts; each has a file system for its rows. The hosts file names the second."""
+    with small_tmpfs(folder / "here", "30m") as here, small_tmpfs(folder / "there", "30m") as there:
+        monkeypatch.setenv("ELASTICHOST_ARENA_DIR", str(here))
+        monkeypatch.setenv("PYTHONPATH", str(ROOT))
+        (folder / "hosts.toml").write_text(HOSTS.format(directory=there))
+        yield there
+
+
+@pytest.mark.thorough
+def test_rows_that_fit_on_no_host_alone_are_trained_on_two(folder: Path, two_arenas: Path) -> None:
+    run = Supervised(folder, template=SPREAD, rows=100_000, servers=2)
+    code, errors = run.finish()
+    assert code == 0, errors
+    assert run.result()["samples"]["trained"] == 100_000 and run.result()["test"]["auc"] > 0.6
+    assert run.lost() == []
+    assert list(two_arenas.iterdir()) == []
+
+
+def test_rows_that_fit_on_no_host_alone_need_as_many_ps_as_hosts(folder: Path, two_arenas: Path) -> None:
+    run = Supervised(folder, template=SPREAD, rows=100_000, servers=1)
+    code, errors = run.finish()
+    assert code == 3, errors
+    assert "the fixed tables need 34.3 MiB in" in errors and "but only 30.0 MiB are free" in errors
+    assert "write resources.servers = [2, 8]: with so many parameter servers 2 hosts share the rows" in errors

@@ -99,8 +99,7 @@ def _planned(
     """The plan of the job on the node, the forecast, the cores to ask for, and the estimate of a node's memory."""
     from elastichost.cli.train.forecast import preview_of
     from elastichost.supervisor.launch.fork_server_client import LocalLauncher
-    from elastichost.supervisor.launch.launcher import Entries
-    from elastichost.supervisor.startup.emulation import EMULATED
+    from elastichost.supervisor.launch.launcher import EMULATED, Entries
     from elastichost.supervisor.startup.memory_estimate import memory_facts
     from elastichost.supervisor.startup.preflight import preflight
     from elastichost.tuner.memory.peak_memory import estimate_peak

@@ -15,7 +15,7 @@ from elastichost.specs import Precision
 from elastichost.supervisor.launch.events import LaunchEvent
 from elastichost.supervisor.launch.messages import PreparedMsg
 
-__all__ = ["Entries", "Launcher", "SpawnRequest"]
+__all__ = ["EMULATED", "Entries", "Launcher", "SpawnRequest"]
 
 BFLOAT16_KERNELS = "elastichost.worker.model.fusion:warm_bfloat16"
 
@@ -54,6 +54,17 @@ class Entries:
     def of(self, role: str) -> str:
         """The function of a role: "worker", "server", "reader" or "probe"."""
         return {"worker": self.worker, "server": self.server, "reader": self.reader, "probe": self.probe}[role]
+
+
+# Of a run in which computing is emulated. The fork server does not import torch, because emulated processes compute
+# nothing and hundreds of them are forked.
+EMULATED = Entries(
+    worker="elastichost.emulation.main:worker",
+    server="elastichost.emulation.main:server",
+    probe="elastichost.emulation.main:probe",
+    imports=("elastichost.arena.kernels", "elastichost.emulation.main"),
+    calls=("elastichost.arena.kernels:warm", "elastichost.emulation.main:warm"),
+)
 
 
 @dataclass(frozen=True, slots=True)

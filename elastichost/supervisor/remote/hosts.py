@@ -19,6 +19,7 @@ from elastichost.config.hosts import HostSection, HostsFile
 from elastichost.config.job import JobSpec
 from elastichost.errors import CheckpointError, DataError, PreflightError
 from elastichost.plan import ProcessId
+from elastichost.resources import OtherHost, memory_budget_bytes
 from elastichost.supervisor.launch.host_paths import Place
 from elastichost.supervisor.remote.messages import OpenedMsg, ProcessUsage, SourceFile, WelcomeMsg
 from elastichost.supervisor.remote.preflight import failures_of, interface_of, own_of, repair_of, supervisor_address
@@ -137,9 +138,20 @@ class Machines:
         """The address at which the other machines reach this one."""
         return supervisor_address(self.hosts, tuple(self.launchers.values()))
 
-    def cores(self) -> dict[int, tuple[int, ...]]:
-        """Number of the host -> the cores that the run may use there. Raises PreflightError."""
-        return {number: self.cores_of(number) for number in self.launchers}
+    def others(self, memory: str | int) -> dict[int, OtherHost]:
+        """Number of the host -> what the run may use of it. memory: `resources.memory`. Raises PreflightError."""
+        return {number: self._other(number, memory) for number in self.launchers}
+
+    def _other(self, number: int, memory: str | int) -> OtherHost:
+        one = self.launchers[number]
+        welcome = _welcome(one)
+        return OtherHost(
+            name=one.host.shown,
+            cores=self.cores_of(number),
+            arena_root=welcome.arena_root,
+            free_bytes=welcome.arena_free_bytes,
+            budget_bytes=memory_budget_bytes(memory, welcome.inventory.memory_bytes),
+        )
 
     def cores_of(self, number: int) -> tuple[int, ...]:
         """The cores of one host that the run may use. Raises PreflightError."""

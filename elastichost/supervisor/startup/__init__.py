@@ -5,6 +5,7 @@ Modules:
     model_probe       starts one process that builds the model and describes it
     data_sample       reads the first samples, for the estimate of the memory
     memory_estimate   collects the facts from which the peak memory of a job is estimated
+    room              checks that the rows fit into the memory of the hosts of the first plan
     initial_plan      the first plan: from the job file, the history, or the cold start
     worker_kinds      whether CPU workers may train beside workers with a GPU
     tuner_settings    the bounds of the tuner, and the properties of the job that it needs
@@ -13,5 +14,4 @@ Modules:
     resume_source     where a run starts from: an arena, its checkpoint, or the checkpoint of another run
     applied_restart   applied.bin of a run that starts from a checkpoint
     process_start     requests one process, with its arguments and its log
-    emulation         entry points and cores of a run in which computing is emulated
 """

@@ -21,7 +21,7 @@ from elastichost.config.job import JobSpec, load_job
 from elastichost.datasets.files import read_pinned, written_again
 from elastichost.errors import ConfigError, ElastichostError, ResumeLaterError, SourceGoneError
 from elastichost.metrics import RunStatus
-from elastichost.resources import HostInventory
+from elastichost.resources import HostInventory, OtherHost
 from elastichost.run_files import RESULT_FILE, STATUS_FILE
 from elastichost.runs.directory import RunDirectory, new_run_path
 from elastichost.runs.journal_replay import EndedSize, ReplayedJournal
@@ -111,7 +111,7 @@ def open_new(
     run_dir: Path | None,
     start_from: Path | None,
     lent: HostInventory | None,
-    elsewhere: Mapping[int, tuple[int, ...]] | None,
+    elsewhere: Mapping[int, OtherHost] | None,
 ) -> OpenedRun:
     source = named_source(start_from) if start_from is not None else None
     found = look_for_checkpoint(source, None) if source is not None else None
@@ -128,7 +128,7 @@ def open_again(
     start_from: Path | None,
     held: tuple[Hold, ...],
     lent: HostInventory | None,
-    elsewhere: Mapping[int, tuple[int, ...]] | None,
+    elsewhere: Mapping[int, OtherHost] | None,
 ) -> OpenedRun:
     """Opens a run to resume, and shows it as starting. Claims the arena before anything slow: the arena reaper keeps it
     a few seconds only. If it raises an error, the run shows its earlier end again."""
@@ -168,7 +168,7 @@ def _prepared_again(
     directory: RunDirectory,
     claim: ArenaClaim,
     lent: HostInventory | None,
-    elsewhere: Mapping[int, tuple[int, ...]] | None,
+    elsewhere: Mapping[int, OtherHost] | None,
 ) -> Preparation:
     """The checks of a run that is resumed. Raises ResumeLaterError when its data cannot be reached: a new run is told
     that its address may be wrong, but this one has read it before."""

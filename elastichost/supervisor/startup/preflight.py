@@ -7,21 +7,19 @@ import os
 import sys
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from elastichost.arena.files import MORE_ROOM
-from elastichost.arena.host import SMALL_BYTES, arena_root, free_bytes
-from elastichost.arena.least_room import SPARE_BYTES, first_rows_bytes
 from elastichost.config.job import JobSpec
 from elastichost.config.metric_names import metric_of
+from elastichost.config.sections.emulate import EmulateSection
 from elastichost.config.sections.loggers import PACKAGES
-from elastichost.config.tables import resolve_tables, table_settings
+from elastichost.config.tables import resolve_tables
 from elastichost.datasets import open_reader
 from elastichost.datasets.api import DatasetDescription
 from elastichost.datasets.files import NOT_PINNED, PinnedFiles
 from elastichost.datasets.preflight import check_data
-from elastichost.errors import ArenaFullError, DataError, PreflightError, SourceGoneError
+from elastichost.errors import DataError, PreflightError, SourceGoneError
 from elastichost.host.cpu_features import present_cpu, refuses_bfloat16
 from elastichost.host.environment import check_address_space
 from elastichost.host.inventory import inventory
@@ -31,23 +29,24 @@ from elastichost.host.torch_packages import check_packages
 from elastichost.human_readable import mib
 from elastichost.plan import Plan
 from elastichost.quality.own_metrics import check_functions
-from elastichost.resources import HostInventory, bounds_of, core_budget, gpu_budget, memory_budget_bytes
+from elastichost.resources import HostInventory, OtherHost, bounds_of, core_budget, gpu_budget, memory_budget_bytes
 from elastichost.runs.journal_replay import EndedSize
 from elastichost.specs import TableSpec
-from elastichost.supervisor.startup.emulation import virtual_inventory
 from elastichost.supervisor.startup.initial_plan import InitialPlan, begin
+from elastichost.supervisor.startup.room import NO_HOSTS, check_room
 from elastichost.supervisor.startup.worker_kinds import check_kinds
 from elastichost.tuner.policy.frontier import require_nsga2
 from elastichost.user_model.source import check_build_source
 from elastichost.wire.crash import VARIABLE, parse_setting
 
-__all__ = ["Preparation", "preflight"]
+__all__ = ["Preparation", "preflight", "virtual_inventory"]
 
 
 @dataclass(frozen=True, slots=True)
 class Preparation:
     """The results of the checks, with which a run is started. cores, memory_bytes: the job's budgets. test: None if the
-    job has no test data or is emulated. files: of the data, as they are now."""
+    job has no test data or is emulated. files: of the data, as they are now. others: host number -> the other
+    machine."""
 
     tables: tuple[TableSpec, ...]
     train: DatasetDescription
@@ -57,6 +56,7 @@ class Preparation:
     initial_plan: InitialPlan
     warnings: tuple[str, ...]
     files: PinnedFiles = NOT_PINNED
+    others: Mapping[int, OtherHost] = field(default_factory=dict)
 
     @property
     def plan(self) -> Plan:
@@ -69,14 +69,14 @@ def preflight(
     spare_bytes: int = 0,
     ended: EndedSize | None = None,
     lent: HostInventory | None = None,
-    elsewhere: Mapping[int, tuple[int, ...]] | None = None,
+    elsewhere: Mapping[int, OtherHost] | None = None,
     pinned: PinnedFiles = NOT_PINNED,
 ) -> Preparation:
     """Checks model source, data, tables, memory, cores and GPUs, and chooses the first plan. Creates nothing.
 
     spare_bytes: bytes of the arena of the run that is resumed; they count as free. ended: size of that run. lent: the
-    part of this host that the run may use; None: all of it. elsewhere: host number -> cores, for each other machine;
-    None: there are no other machines, and none may join. pinned: the files of the run that is resumed.
+    part of this host that the run may use; None: all of it. elsewhere: host number -> the other machine; None: there
+    are no other machines, and none may join. pinned: the files of the run that is resumed.
     Raises ConfigError, DataError, ModelError, ArenaFullError or PreflightError.
     """
     check_address_space()
@@ -96,8 +96,10 @@ def preflight(
     host = virtual_inventory(job.emulate) if is_emulated else lent or inventory()
     cores = core_budget(job.resources.cores, host.cores)
     memory_bytes = memory_budget_bytes(job.resources.memory, host.memory_bytes)
-    small = _check_room(job, () if is_emulated else tables, memory_bytes, spare_bytes)  # emulated: no rows
-    initial_plan = _begin(job, tables, checked.train, host, cores, ended, elsewhere)
+    others = {number: one.cores for number, one in elsewhere.items()} if elsewhere is not None else None
+    initial_plan = _begin(job, tables, checked.train, host, cores, ended, others)
+    with_rows = () if is_emulated else tables
+    small = check_room(job, with_rows, initial_plan.plan, memory_bytes, spare_bytes, elsewhere or NO_HOSTS)
     return Preparation(
         tables=tables,
         train=checked.train,
@@ -113,7 +115,15 @@ def preflight(
             *initial_plan.warnings,
         ),
         files=checked.files,
+        others=elsewhere or NO_HOSTS,
     )
+
+
+def virtual_inventory(emulate: EmulateSection) -> HostInventory:
+    """Cores and memory (bytes) of all virtual hosts of an emulated run. Cores are numbered host after host."""
+    memory_bytes = memory_budget_bytes(emulate.memory_per_host, 1 << 62)
+    cores = range(emulate.hosts * emulate.cores_per_host)
+    return HostInventory(cores=tuple(cores), memory_bytes=emulate.hosts * memory_bytes)
 
 
 def _check_precision(job: JobSpec) -> None:
@@ -163,59 +173,11 @@ def _describe_train(job: JobSpec, pinned: PinnedFiles) -> DatasetDescription:
         raise
 
 
-def _check_room(job: JobSpec, tables: tuple[TableSpec, ...], memory_bytes: int, spare_bytes: int) -> tuple[str, ...]:
-    """Checks that there is room for the least bytes that the tables need, and returns warnings. The model may need more
-    bytes, which are checked when it is known. Raises ArenaFullError, and PreflightError for an unusable directory."""
-    needed = sum(_table_bytes(job, table) for table in tables if not table.is_dynamic)
-    dynamic = sum(_first_rows_bytes(job, table) for table in tables if table.is_dynamic)
-    root = arena_root()
-    if not root.is_dir() or not os.access(root, os.W_OK | os.X_OK):
-        raise PreflightError(
-            f"{root} is not a directory that you may write to; the rows of a run are kept there",
-            hint="set ELASTICHOST_ARENA_DIR to a directory you may write to, or unset it to use /dev/shm",
-        )
-    free = free_bytes(root) + spare_bytes
-    if needed > free:
-        raise ArenaFullError(
-            f"the fixed tables need {mib(needed)} in {root}, but only {mib(free)} are free",
-            hint=MORE_ROOM,
-        )
-    if dynamic and needed + dynamic + SPARE_BYTES > free:
-        raise ArenaFullError(
-            f"the job needs at least {mib(needed + dynamic + SPARE_BYTES)} in {root} to start (for fixed "
-            f"tables, first rows of dynamic tables, and staged pushes), but only {mib(free)} are free",
-            hint=MORE_ROOM,
-        )
-    if needed > memory_bytes:
-        raise ArenaFullError(
-            f"the fixed tables need {mib(needed)}, but resources.memory allows {mib(memory_bytes)}",
-            hint="raise resources.memory, or give the largest tables fewer rows",
-        )
-    if not dynamic or free >= min(memory_bytes, SMALL_BYTES):
-        return ()
-    return (
-        f"{root} has {mib(free)} free. The rows of dynamic tables are kept there: when it is full, new ids "
-        f"get no row ({MORE_ROOM})",
-    )
-
-
 def _more_than_host(setting: str | int, host_bytes: int) -> tuple[str, ...]:
     """The warning for a budget, stated as an amount, that is larger than the memory of the host."""
     if str(setting).rstrip().endswith("%") or memory_budget_bytes(setting, sys.maxsize) <= host_bytes:
         return ()
     return (f"resources.memory = {setting} is more than this host has: the budget is {mib(host_bytes)}",)
-
-
-def _first_rows_bytes(job: JobSpec, table: TableSpec) -> int:
-    """Bytes of the first rows of a dynamic table with one embedding. The model may have more embeddings of it."""
-    return first_rows_bytes(1, int(table_settings(job, table.name).optimizer.name != "sgd"))
-
-
-def _table_bytes(job: JobSpec, table: TableSpec) -> int:
-    settings = table_settings(job, table.name)
-    padded = (settings.dim + 3) // 4 * 4
-    state = {"sgd": 0, "adagrad": padded, "rowwise_adagrad": 1, "adam": 2 * padded + 1}[settings.optimizer.name]
-    return table.rows * ((2 if settings.precision == "bfloat16" else 4) * padded + 4 * state)
 
 
 def _begin(

@@ -16,8 +16,8 @@ from elastichost.plan import ProcessId, ProcessSpec, Role
 from elastichost.supervisor.autoscale.counters import Counter
 from elastichost.supervisor.core.fleet import Fleet
 from elastichost.supervisor.core.lifecycle import State
-from elastichost.supervisor.startup.emulation import EMULATED, virtual_inventory
-from elastichost.supervisor.startup.preflight import preflight
+from elastichost.supervisor.launch.launcher import EMULATED
+from elastichost.supervisor.startup.preflight import preflight, virtual_inventory
 from elastichost.wire.control import HeartbeatMsg
 from elastichost.wire.facts import StepSample
 
