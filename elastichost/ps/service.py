@@ -127,7 +127,10 @@ class DataService:
                 except MemoryBudgetError as error:  # memory may be granted soon, or the supervisor ends the job
                     return [self._retry(peer, message.request, str(error))]
             case PushMsg():
-                return [self._push(peer, sender, message, envelope.frames)]
+                try:
+                    return [self._push(peer, sender, message, envelope.frames)]
+                except MemoryBudgetError as error:  # nothing is staged yet; as for a pull
+                    return [self._retry(peer, message.request, str(error))]
             case RowsCommittedMsg():
                 return [self._rows_committed(peer, sender, message)]
             case DensePushMsg(step=0):

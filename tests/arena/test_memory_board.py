@@ -13,7 +13,9 @@ from elastichost.arena.arena import Arena
 from elastichost.arena.host import used_bytes
 from elastichost.arena.index import table as index
 from elastichost.arena.memory_board import UNLIMITED, MemoryBoard, pages_bytes
+from elastichost.arena.recovery import staging, undo
 from elastichost.arena.recovery.staging import StagingArea
+from elastichost.arena.recovery.undo import UndoRecord
 from elastichost.arena.tables.dynamic_table import LEFT_OUT, DynamicTable
 from elastichost.errors import ArenaError, MemoryBudgetError
 from elastichost.host.machine import PAGE_BYTES
@@ -234,4 +236,30 @@ def test_staged_pushes_are_counted_and_use_the_spare_memory(tmp_path: Path, boar
     area.write(0, 1, 1, 1.0, rows, bounds, np.zeros(1000, np.float32))
     assert 0 < words.taken <= 2 << 20
     assert area.waiting() == (0,)
+    area.close()
+
+
+def test_the_successor_of_a_ps_does_not_ask_for_the_memory_of_its_predecessor_again(
+    tmp_path: Path, board: MemoryBoard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression: with a full budget a killed PS ended the job."""
+    monkeypatch.setattr(staging, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(undo, "PATIENCE_S", 0.0)
+    words, rows, bounds = board.server(2), np.arange(10), np.array([0, 10])
+    gradients = np.zeros(2 << 20, np.float32)
+    words.grant(1 << 30, 0)
+    taken = []
+    for _ in range(3):
+        area = StagingArea(tmp_path, 2, 1, board.allowance(2))
+        record = UndoRecord(tmp_path, 2, 1, board.allowance(2))
+        area.write(0, 1, 1, 1.0, rows, bounds, gradients)
+        record.begin([(0, 1)], rows, bounds, len(gradients), 10)
+        area.close()
+        record.close()
+        taken.append(words.taken)
+        words.grant(words.taken, 1 << 20)
+    assert taken[0] > 2 * gradients.nbytes and len(set(taken)) == 1
+    area = StagingArea(tmp_path, 2, 1, board.allowance(2))
+    with pytest.raises(MemoryBudgetError):
+        area.write(0, 2, 1, 1.0, rows, bounds, np.zeros(4 << 20, np.float32))
     area.close()

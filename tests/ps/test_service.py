@@ -12,7 +12,7 @@ import pytest
 from elastichost.arena.arena import Arena
 from elastichost.arena.dense.store import DenseOptimizerSpec, DenseStore
 from elastichost.arena.layout import plan_layout
-from elastichost.errors import ProtocolError
+from elastichost.errors import MemoryBudgetError, ProtocolError
 from elastichost.plan import ProcessId
 from elastichost.ps.applied_log import AppliedLog
 from elastichost.ps.applier import RowApplier
@@ -153,6 +153,23 @@ def test_a_batch_is_not_committed_before_the_one_before_it(bench: Bench) -> None
     applied = bench.dense.applied(WORKER.index, WORKER.incarnation)
     assert (applied.sequence, applied.samples, bench.dense.version()) == (2, 16, 3)
     assert [n for n in read_applied(bench.directory)["sequence"].tolist() if n] == [1, 2]
+
+
+def test_a_push_for_which_there_is_no_memory_now_is_asked_for_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression: the PS ended, and with it the job."""
+
+    def full(*_: object) -> None:
+        raise MemoryBudgetError("a staged push needs more bytes")
+
+    stage = RowApplier.stage
+    monkeypatch.setattr(RowApplier, "stage", full)
+    answer = bench.ask(push(1), ROWS, LINES)
+    assert isinstance(answer, RetryMsg) and "needs more bytes" in answer.reason and not answer.final
+    monkeypatch.setattr(RowApplier, "stage", stage)
+    answer = bench.ask(push(1), ROWS, LINES)
+    assert isinstance(answer, PushedMsg) and not answer.duplicate
 
 
 def test_a_batch_far_ahead_is_not_committed_either_and_a_new_incarnation_begins_at_one(bench: Bench) -> None:

@@ -7,6 +7,7 @@ ordered.
     word 0                stamp; 0: no complete push
     words 1 to 3          epoch of the shard map, number of rows, number of gradient floats
     word 4                scale of the learning rate (float64)
+    word 5                bytes that are allocated from the beginning of the file on
     words 8 to 7 + T      rows of each of the T tables
     then, each aligned    rows int64 [n], gradients float32
 
@@ -38,6 +39,7 @@ MAX_PUSH_BYTES = 1 << 32  # virtual: the files are sparse
 _SEQUENCE_BITS = 40
 _STAMP, _EPOCH, _ROWS, _FLOATS = range(4)
 _SCALE = 4  # its 8 bytes are a float64
+_RESERVED = 5
 _COUNTS = 8  # first of one word for each table
 _GROWTH_BYTES = 1 << 20
 
@@ -163,14 +165,16 @@ class StagingArea:
 
 
 class _Slot:
-    """The file of one stager. Its reserved memory never shrinks."""
+    """The file of one stager. Its reserved memory never shrinks; a successor of the PS finds it in the file, and does
+    not ask for it again: the memory board counts it already."""
 
     def __init__(self, path: Path, header_bytes: int, allowance: Allowance) -> None:
         self._allowance = allowance
         self.file = MappedFile.attach_or_create(path, header_bytes + MAX_PUSH_BYTES)
-        self._reserved_bytes = 0
-        self.reserve(header_bytes)
+        self.file.allocate(0, header_bytes, "the header of a staged push")
         self.words: Int64 = self.file.array(np.int64, 0, header_bytes // 8)
+        self._reserved_bytes = int(self.words[_RESERVED])
+        self.reserve(header_bytes)
 
     def reserve(self, size_bytes: int) -> None:
         """Allocates at least the first `size_bytes` bytes. Raises ArenaFullError."""
@@ -184,7 +188,7 @@ class _Slot:
                 is_spare=True,
                 patience_s=PATIENCE_S,
             )
-            self._reserved_bytes = grown
+            self._reserved_bytes = self.words[_RESERVED] = grown
 
     def close(self) -> None:
         self.words = np.zeros(0, np.int64)

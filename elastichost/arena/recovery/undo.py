@@ -40,7 +40,7 @@ Float32 = npt.NDArray[np.float32]
 Int64 = npt.NDArray[np.int64]
 
 MAX_RECORD_BYTES = 1 << 35  # virtual: the file is sparse
-_ACTIVE, _FINISHED, _ROWS, _LINES, _STATES, _STAMPS = range(6)
+_ACTIVE, _FINISHED, _ROWS, _LINES, _STATES, _STAMPS, _RESERVED = range(7)
 _APPLIED = 8  # the newest applied stamp of each stager
 _STAGERS = _APPLIED + MAX_STAGERS  # of the record: the stagers of the pushes ...
 _NEW_STAMPS = _STAGERS + MAX_STAGERS  # ... and the stamps of their pushes
@@ -72,8 +72,9 @@ class UndoRecord:
         self._data_offset = aligned(8 * (_COUNTS + tables))
         self._file = MappedFile.attach_or_create(directory / f"undo-{server}", self._data_offset + MAX_RECORD_BYTES)
         self._file.allocate(0, self._data_offset, "the undo record of a PS")
-        self._reserved_bytes = self._data_offset
         self._words: Int64 = self._file.array(np.int64, 0, self._data_offset // 8)
+        # A predecessor's memory is kept, and the memory board counts it already.
+        self._reserved_bytes = max(self._data_offset, int(self._words[_RESERVED]))
 
     def applied(self, stager: int) -> int:
         """Stamp of the stager's newest applied push; 0 if none was applied."""
@@ -159,4 +160,4 @@ class UndoRecord:
                 is_spare=True,
                 patience_s=PATIENCE_S,
             )
-            self._reserved_bytes = grown
+            self._reserved_bytes = self._words[_RESERVED] = grown

@@ -24,6 +24,7 @@ from numba.extending import intrinsic, models, register_model
 from numba.np.arrayobj import make_array
 
 __all__ = [
+    "GOLDEN",
     "Array",
     "Lanes",
     "add",
@@ -63,7 +64,7 @@ class _Bfloat16(ir.Type):
 _BFLOAT16 = _Bfloat16()
 _INT16, _INT32, _INT64, _FLOAT = ir.IntType(16), ir.IntType(32), ir.IntType(64), ir.FloatType()
 _EXPONENT = 0x7F800000
-_GOLDEN = 0x9E3779B97F4A7C15
+GOLDEN = 0x9E3779B97F4A7C15
 _MIX64_STEPS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1))  # as in `hashing.mix64`
 
 
@@ -148,7 +149,7 @@ def _noise(builder: Any, seed: Any, position: Any, count: int) -> Any:
     fours = count // 4
     first = builder.lshr(position, ir.Constant(_INT64, 2))
     counters = builder.add(_broadcast(builder, first, fours), _constants(_INT64, list(range(fours))))
-    mixed = builder.mul(counters, _same(_INT64, _GOLDEN, fours))
+    mixed = builder.mul(counters, _same(_INT64, GOLDEN, fours))
     mixed = builder.add(mixed, _broadcast(builder, seed, fours))
     for shift, factor in _MIX64_STEPS:
         mixed = builder.xor(mixed, builder.lshr(mixed, _same(_INT64, shift, fours)))

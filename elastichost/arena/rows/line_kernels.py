@@ -11,10 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from elastichost.arena.compiled import compiled, inlined
+from elastichost.arena.index.hashing import mix64
 from elastichost.arena.rows.bag_chains import CHUNK_ROWS
 from elastichost.arena.rows.bag_kernels import prefetch_row, rows_ahead
 from elastichost.arena.rows.bag_updates import state_floats, update_chunk
-from elastichost.arena.rows.lanes import Array, add, load, store, zeros4, zeros16
+from elastichost.arena.rows.lanes import GOLDEN, Array, add, load, store, zeros4, zeros16
 
 __all__ = [
     "AT",
@@ -154,12 +155,15 @@ def update_lines(
 
     rows: float32, or bfloat16 as uint16, flat. state: float32, flat. lines: int64 [E, LINE_FIELDS]. updates: int64
     [E, UPDATE_FIELDS]. rates: float32 [E, RATE_FIELDS], see `update_rates`. numbers: int64, the rows. seed: of the
-    stochastic rounding of bfloat16, a different one for each call.
+    stochastic rounding of bfloat16, a different one for each call. The rounding depends on the embedding, the row and
+    the element, and not on where the embedding lies: that follows from the memory of the host.
     """
     factors = np.zeros(CHUNK_ROWS, np.float32)
     for e in range(len(lines)):
         first, stop, width, base = lines[e, FIRST], lines[e, STOP], lines[e, WIDTH], lines[e, BASE]
         state_base, optimizer = updates[e, STATE_BASE], updates[e, OPTIMIZER]
+        # `store` hashes seed + position / 4 * GOLDEN, with the position in the file.
+        own_seed = mix64(seed + np.uint64(e)) - np.uint64(base >> 2) * np.uint64(GOLDEN)
         state_width, at = state_floats(optimizer, width), lines[e, AT]
         for start in range(first, stop, CHUNK_ROWS):
             count = min(CHUNK_ROWS, stop - start)
@@ -181,6 +185,6 @@ def update_lines(
                 rates,
                 e,
                 factors,
-                seed,
+                own_seed,
             )
             at += count * width

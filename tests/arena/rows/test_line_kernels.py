@@ -188,3 +188,20 @@ def test_updates_of_bfloat16_rows_are_right_on_average() -> None:
         )
     values = (rows.astype(np.uint32) << 16).view(np.float32)
     assert values.mean() == pytest.approx(0.9, abs=0.005)
+
+
+def test_the_rounding_of_bfloat16_does_not_depend_on_where_an_embedding_lies() -> None:
+    """Regression: in sync mode the bits of a model followed from the memory that was free on the host, because the
+    space of dynamic tables, which may lie before others, does."""
+    plan, bounds, numbers = LinePlan([embedding(0, 0, 16), embedding(1, 0, 16)]), np.array([0, 20]), np.arange(20)
+    rates = np.array([[0.1, 0.0, 0.0, 0.0, 0.0]] * 2, np.float32)
+    updates = np.array([[0, OPTIMIZER_CODES["sgd"]]] * 2)
+    found = []
+    for bases in ((0, 320), (512, 2048)):
+        rows = np.full(2048 + 320, 0x3F80, np.uint16)  # 1.0
+        lines, gradients = plan.lines(bounds, np.array(bases)), np.full(640, 1e-2, np.float32)
+        update_lines(rows, np.zeros(1, np.float32), lines, updates, rates, numbers, gradients, np.uint64(7))
+        found.append([rows[base : base + 320].tolist() for base in bases])
+    assert found[0] == found[1]
+    assert found[0][0] != found[0][1], "embeddings are rounded independently of each other"
+    assert len(set(found[0][0])) == 2, "some are rounded up, some down"
