@@ -11,8 +11,9 @@ from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["MeasurementDatabase", "open_database"]
+__all__ = ["MeasurementDatabase", "damaged_files", "open_database"]
 
+DAMAGED = ".damaged-"
 BESIDE = ("-wal", "-shm")  # files that SQLite keeps beside a database, by the ends of their names
 
 
@@ -32,11 +33,16 @@ def open_database(path: Path, schema: str) -> MeasurementDatabase:
     except sqlite3.DatabaseError as error:
         if getattr(error, "sqlite_errorcode", None) not in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
             raise
-    aside = next(one for number in count(1) if not (one := path.with_name(f"{path.name}.damaged-{number}")).exists())
+    aside = next(one for number in count(1) if not (one := path.with_name(f"{path.name}{DAMAGED}{number}")).exists())
     path.rename(aside)
     for end in BESIDE:
         path.with_name(path.name + end).unlink(missing_ok=True)
     return MeasurementDatabase(_opened(path, schema), aside)
+
+
+def damaged_files(path: Path) -> tuple[Path, ...]:
+    """The files that were damaged before this database was begun."""
+    return tuple(path.parent.glob(f"{path.name}{DAMAGED}*"))
 
 
 def _opened(path: Path, schema: str) -> sqlite3.Connection:

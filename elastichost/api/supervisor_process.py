@@ -23,8 +23,10 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import msgspec
 
 from elastichost.api.launch import KILL, NOT_ITS_OWN, ErrorFacts, StartMsg, SupervisorEndMsg, receive, send
+from elastichost.config.hosts import HostsFile, read_hosts, with_hosts
 from elastichost.config.job import JobSpec
 from elastichost.errors import ElastichostError, JobFailedError
+from elastichost.run_files import HOSTS_FILE
 
 __all__ = ["main"]
 
@@ -58,13 +60,25 @@ def _run(start: StartMsg) -> SupervisorEndMsg:
     try:
         job = JobSpec.model_validate(tomllib.loads(start.toml))
         source = Path(start.start_from) if start.start_from else None
-        resumed = run_dir if start.is_resumed else None
-        return SupervisorEndMsg(run_job(job, None if start.is_resumed else run_dir, None, resumed, start_from=source))
+        if not start.is_resumed:
+            return SupervisorEndMsg(run_job(job, run_dir, start_from=source))
+        hosts = _hosts_of(run_dir)
+        job = with_hosts(job, hosts) if hosts is not None else job
+        return SupervisorEndMsg(run_job(job, resume_from=run_dir, start_from=source, hosts=hosts))
     except ElastichostError as error:
         return SupervisorEndMsg(error=ErrorFacts.of(error))
     except Exception as error:  # noqa: BLE001 - the other process raises it
         traceback.print_exc()
         return SupervisorEndMsg(error=ErrorFacts(type(error).__name__, str(error), "this is a bug in elastichost"))
+
+
+def _hosts_of(run_dir: Path) -> HostsFile | None:
+    """The other machines of a run, on which it goes on; None: it trains on this one alone. Raises ConfigError for a
+    damaged file, and as `listed_anew`."""
+    from elastichost.supervisor.remote.ray.cluster import listed_anew
+
+    path = run_dir / HOSTS_FILE
+    return listed_anew(read_hosts(path)) if path.exists() else None
 
 
 def _obey(connection: socket.socket) -> None:

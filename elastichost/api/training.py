@@ -46,7 +46,7 @@ def train(
     callbacks: Sequence[Callback] = (),
     progress: bool | None = None,
     dir: str | os.PathLike[str] | None = None,
-    start_from: str | os.PathLike[str] | None = None,
+    start_from: Run | str | os.PathLike[str] | None = None,
     **sections: Settings,
 ) -> Run:
     """Trains a job to its end and returns its results.
@@ -89,7 +89,7 @@ def start(
     loggers: Sequence[str | Section] = (),
     callbacks: Sequence[Callback] = (),
     dir: str | os.PathLike[str] | None = None,
-    start_from: str | os.PathLike[str] | None = None,
+    start_from: Run | str | os.PathLike[str] | None = None,
     **sections: Settings,
 ) -> RunHandle:
     """Starts a job as `train` does, and returns at once; rows of `eh.from_iterable` are read before. Raises ConfigError
@@ -169,12 +169,12 @@ def _prepared(
     parts: dict[str, Any],
     settings: dict[str, Settings],
     dir: str | os.PathLike[str] | None,
-    start_from: str | os.PathLike[str] | None,
+    start_from: Run | str | os.PathLike[str] | None,
     shown: Sequence[ShownProgress] = (),
 ) -> StartMsg:
     """What the supervisor is told, once all is written that must be there before the run."""
     whole = _job(job, parts, settings)
-    name = whole.spec.job.name
+    name, source = whole.spec.job.name, _source_of(start_from)
     run_dir = Path(dir).resolve() if dir is not None else new_run_path(Path.cwd(), name, secrets.token_hex(8))
     if (run_dir / JOURNAL_FILE).exists():
         raise ConfigError(
@@ -189,8 +189,14 @@ def _prepared(
         whole = whole.with_settings(model={"build": build_spec(whole.model_function, run_dir)})
     if whole.rows:
         whole = _with_rows(whole, run_dir, shown)
-    source = str(Path(start_from).resolve()) if start_from is not None else ""
     return StartMsg(to_toml(whole.spec), str(run_dir), start_from=source)
+
+
+def _source_of(start_from: Run | str | os.PathLike[str] | None) -> str:
+    """The path that a run starts from; "": it starts anew."""
+    if start_from is None:
+        return ""
+    return str(start_from.dir if isinstance(start_from, Run) else Path(start_from).resolve())
 
 
 def _with_rows(job: Job, run_dir: Path, shown: Sequence[ShownProgress]) -> Job:

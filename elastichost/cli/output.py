@@ -20,18 +20,20 @@ AsJson = Annotated[
 ]
 
 
+# Both consoles print text as it is: names of figures, such as auc[clicked], are no markup, nor are messages of errors.
 PLAIN_WIDTH = 160  # characters: width of tables when stdout is not a terminal
 
 
 def data_console() -> Console:
     """A console on stdout. When stdout is not a terminal, lines are not cut or wrapped: other programs read them."""
     is_terminal = sys.stdout.isatty()
-    return Console(soft_wrap=not is_terminal, highlight=False, width=None if is_terminal else PLAIN_WIDTH)
+    width = None if is_terminal else PLAIN_WIDTH
+    return Console(soft_wrap=not is_terminal, highlight=False, markup=False, width=width)
 
 
 def progress_console() -> Console:
     """A console on stderr."""
-    return Console(stderr=True, highlight=False)
+    return Console(stderr=True, highlight=False, markup=False)
 
 
 def fact_lines(facts: Iterable[tuple[str, str]]) -> Text:

@@ -6,6 +6,7 @@ Paths are relative to the job file, also those from the command line and the env
 
 from __future__ import annotations
 
+import copy
 import os
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -87,12 +88,15 @@ def load_job(
 
 def make_job(raw: dict[str, Any], base_dir: Path, title: str, environ: Mapping[str, str] | None = None) -> JobSpec:
     """Validates the sections of a job that come from Python instead of a file. Relative paths are relative to
-    `base_dir`. title: names the job in messages. `environ` as for `load_job`. Changes `raw`.
+    `base_dir`. title: names the job in messages. environ: sets what `raw` does not: what a program states counts more,
+    as `--set` does. Changes `raw`.
 
     Raises ConfigError with every problem found.
     """
     sources: Sources = {}
+    stated = copy.deepcopy(raw)
     problems = _apply_environment(raw, os.environ if environ is None else environ, sources)
+    _restate(raw, stated, (), sources)
     _fill_name(raw, "job")
     return _validated(raw, base_dir, title, sources, problems)
 
@@ -173,6 +177,17 @@ def _apply_environment(raw: dict[str, Any], environ: Mapping[str, str], sources:
             )
             problems += _put(raw, keys, _value(environ[name]), name, sources)
     return problems
+
+
+def _restate(raw: dict[str, Any], stated: Mapping[str, Any], at: tuple[str, ...], sources: Sources) -> None:
+    """Puts the stated settings back into `raw`. at: the keys of these sections."""
+    for key, value in stated.items():
+        path = (*at, key)
+        if isinstance(value, dict) and isinstance(raw.get(key), dict):
+            _restate(raw[key], value, path, sources)
+        else:
+            raw[key] = value
+            sources.pop(path, None)
 
 
 def _is_table_name(parts: list[str], position: int) -> bool:

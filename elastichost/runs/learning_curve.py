@@ -22,6 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from elastichost.atomic_write import is_out_of_space
+from elastichost.measurement_database import damaged_files
 from elastichost.run_files import METRICS_FILE
 from elastichost.runs.metrics_file import connect_to_read
 from elastichost.wire.applied import AppliedRecords, applied_range, read_applied_content, read_applied_range
@@ -29,6 +30,7 @@ from elastichost.wire.applied import AppliedRecords, applied_range, read_applied
 __all__ = ["MOST_POINTS", "CurveBuilder", "CurvePoint", "CurveWriter", "read_curve", "samples_per_point"]
 
 MOST_POINTS = 2000
+MOST_IDS = 1 << 32  # of the points in one file; each roll-back gives some of them new ones
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS curve (
@@ -98,10 +100,21 @@ class CurveWriter:
         self._connection.execute("PRAGMA journal_mode=WAL")
         self._connection.execute("PRAGMA synchronous=OFF")  # a point that is lost is read from applied.bin again
         self._connection.executescript(_SCHEMA)
+        self._begin_beyond_damaged()
         self._builder = CurveBuilder(every_samples)
         self._waiting: list[CurvePoint] = []
         self.problem = ""
         self._go_back(applied_range(run_dir))
+
+    def _begin_beyond_damaged(self) -> None:
+        """Gives points of a file that was begun anew greater ids than those of the damaged files before it, which a
+        follower may have seen. It gets the points of the new file a second time, and misses none."""
+        damaged = len(damaged_files(self._run_dir / METRICS_FILE))
+        with self._connection:
+            known = self._connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'curve'").fetchone()
+            if damaged and known is None:
+                first = damaged * MOST_IDS
+                self._connection.execute("INSERT INTO sqlite_sequence (name, seq) VALUES ('curve', ?)", (first,))
 
     def poll(self, unix_s: float) -> None:
         """Writes the points that are complete since the last call. The last record is left for the next call: while it

@@ -183,3 +183,13 @@ def test_a_run_gets_no_directory_that_holds_other_files(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="holds other files"):
         eh.start(model="elastichost.models:dlrm", data=DATA, dir=tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_what_a_program_states_counts_more_than_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `--set` does; a variable sets what the program leaves open."""
+    monkeypatch.setenv("ELASTICHOST_TRAIN__EPOCHS", "10")
+    monkeypatch.setenv("ELASTICHOST_TRAIN__BATCH_SIZE", "77")
+    monkeypatch.setenv("ELASTICHOST_RESOURCES__WORKERS", "3")
+    data = eh.Data(train="t.parquet", label="clicked", categorical=["user"])
+    job = eh.Job.of("elastichost.models:dlrm", data, train={"epochs": 2})
+    assert (job.spec.train.epochs, job.spec.train.batch_size, job.spec.resources.workers) == (2, 77, 3)

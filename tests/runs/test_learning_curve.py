@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from elastichost.measurement_database import open_database
 from elastichost.ps.applied_log import AppliedLog
+from elastichost.run_files import METRICS_FILE
 from elastichost.runs import learning_curve
 from elastichost.runs.learning_curve import (
     MOST_POINTS,
@@ -130,6 +132,25 @@ def test_a_curve_without_its_file_goes_on_behind_the_folded_records(tmp_path: Pa
     found = read_curve(tmp_path)
     assert found[0].of_samples == BATCH
     assert found[-1].samples == 1999 * BATCH, "samples of folded records count"
+
+
+def test_points_of_a_file_that_replaces_a_damaged_one_have_greater_ids(tmp_path: Path) -> None:
+    """A logger that has read to some id of the damaged file misses none of the new one."""
+    log = AppliedLog(tmp_path)
+    commit(log, range(1, 20), 0.5)
+    for _ in range(2):
+        CurveWriter(tmp_path, BATCH).close(1.0)
+        before = read_curve(tmp_path)
+        (tmp_path / METRICS_FILE).write_bytes(b"damaged" * 1000)
+        connection, aside = open_database(tmp_path / METRICS_FILE, "")
+        connection.close()
+        assert aside is not None
+        CurveWriter(tmp_path, BATCH).close(2.0)
+        after = read_curve(tmp_path, before[-1].id)
+        assert [point[:4] for point in after] == [point[:4] for point in before] and after
+    CurveWriter(tmp_path, BATCH).close(3.0)
+    assert read_curve(tmp_path) == after, "opened again, it goes on"
+    log.close()
 
 
 def test_points_wait_while_the_disk_is_full(tmp_path: Path) -> None:

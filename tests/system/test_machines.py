@@ -18,12 +18,14 @@ from typing import Any
 import psutil
 import pytest
 
+import elastichost as eh
 from elastichost.arena.host import arena_root
 from elastichost.checkpoint.format import latest
 from elastichost.config.hosts import HostsFile, read_hosts
 from elastichost.plan import ProcessId
 from elastichost.runs.decisions import read_records
 from elastichost.runs.events import (
+    ArenaOpened,
     BatchTorn,
     BucketsMoved,
     CheckpointMirrored,
@@ -379,6 +381,20 @@ def test_when_the_first_machine_is_gone_the_run_goes_on_from_the_second(
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout.splitlines()[-1])
     assert result["samples"] == {"planned": SAMPLES, "trained": SAMPLES, "skipped": 0, "quarantined": 0}
+
+
+@pytest.mark.thorough
+def test_a_run_that_python_resumes_goes_on_on_its_machines(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression: it trained all on this machine."""
+    run = start(folder, monkeypatch)
+    run.wait_trained(1)
+    os.kill(run.process.pid, signal.SIGINT)
+    assert run.finish()[0] == 75
+    assert eh.resume(run.run_dir, progress=False).status == "done"
+    assert_trained_once(run)
+    before, after = run.events(ArenaOpened)
+    assert [path.endswith("-replica") for path in before.directories] == [False, True, True]
+    assert [path.endswith("-replica") for path in after.directories] == [False, True, True]
 
 
 def hides(path: Path, folder: Path) -> Path:

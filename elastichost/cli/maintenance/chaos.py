@@ -91,14 +91,14 @@ def chaos(
     out.print(
         f"chaos  seed {seed}, {order.duration_s:g} s, one fault per {order.every_s:g} s on average; run {order.run_dir}"
     )
-    report = run_chaos(order, lambda at_s, text: out.print(f"[{at_s:6.1f}s]  {text}", markup=False, soft_wrap=True))
+    report = run_chaos(order, lambda at_s, text: out.print(f"[{at_s:6.1f}s]  {text}", soft_wrap=True))
     if as_json:
         out.print(_table(report), soft_wrap=True)
         print_json(_facts(report, order))
     else:
         data_console().print(_table(report), soft_wrap=True)
     if report.violations:
-        out.print(f"repeat with: {_command()}", style="cyan", markup=False, soft_wrap=True)
+        out.print(f"repeat with: {_command()}", style="cyan", soft_wrap=True)
     raise typer.Exit(1 if report.violations else 0)
 
 

@@ -45,7 +45,7 @@ def clean(
             if not dry_run:
                 reclaim(stale.path)
         except ArenaError as error:
-            progress_console().print(f"not removed: {error.message}", markup=False)
+            progress_console().print(f"not removed: {error.message}")
             continue
         removed.append((stale.path, stale.bytes))
     for directory in _old_runs(keep) if runs else ():
@@ -54,7 +54,7 @@ def clean(
             if not dry_run:
                 shutil.rmtree(directory)
         except OSError as error:
-            progress_console().print(f"not removed: {directory}: {error.strerror or error}", markup=False)
+            progress_console().print(f"not removed: {directory}: {error.strerror or error}")
             continue
         removed.append((directory, size_bytes))
     if cache:
@@ -71,7 +71,7 @@ def _report(removed: list[tuple[Path, int]], dry_run: bool, as_json: bool) -> No
         return
     out = data_console()
     for path, size_bytes in removed:
-        out.print(f"{'would remove' if dry_run else 'removed'} {path}  {bytes_words(size_bytes)}", markup=False)
+        out.print(f"{'would remove' if dry_run else 'removed'} {path}  {bytes_words(size_bytes)}")
     if not removed:
         out.print("nothing to remove")
 

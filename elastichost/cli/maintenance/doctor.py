@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 import typer
+from rich.text import Text
 
 from elastichost.cli.maintenance.doctor_ipc import logind_facts, removes_files
 from elastichost.cli.output import AsJson, data_console, print_json, progress_console
@@ -79,10 +80,10 @@ def doctor(
     for check in diagnose():
         checks.append(check)
         if not as_json:
-            out.print(f"[{STYLES[check.verdict]}]{check.verdict:<8}[/] {check.name:<14} ", end="")
-            out.print(check.found, markup=False)
+            out.print(Text(f"{check.verdict:<8}", STYLES[check.verdict]), f"{check.name:<14} ", end="")
+            out.print(check.found)
             if check.verdict != "ok" and check.repair:
-                out.print(f"         -> {check.repair}", style="cyan", markup=False)
+                out.print(f"         -> {check.repair}", style="cyan")
     failed = [check for check in checks if check.verdict == "failed"]
     if as_json:
         print_json({"ok": not failed, "checks": msgspec.to_builtins(checks)})
@@ -98,10 +99,10 @@ def _check_hosts(hosts: HostsFile, as_json: bool) -> None:
     for finding in check_hosts(hosts):
         findings.append(finding)
         if not as_json:
-            out.print(f"[{STYLES[finding.verdict]}]{finding.verdict:<8}[/] ", end="")
-            out.print(f"{finding.host:<16} {finding.name:<14} {finding.found}", markup=False)
+            out.print(Text(f"{finding.verdict:<8} ", STYLES[finding.verdict]), end="")
+            out.print(f"{finding.host:<16} {finding.name:<14} {finding.found}")
             if finding.repair:
-                out.print(f"         -> {finding.repair}", style="cyan", markup=False)
+                out.print(f"         -> {finding.repair}", style="cyan")
     failed = [finding for finding in findings if finding.verdict == "failed"]
     if as_json:
         print_json({"ok": not failed, "hosts": msgspec.to_builtins(findings)})

@@ -248,9 +248,9 @@ def show_result(status: HostStatus, *, as_json: bool) -> None:
     out.print(host_line(status))
     directory = short_path(Path(status.directory))
     if any(job.state == "stopped" for job in status.jobs):
-        out.print(f"next: {program()} resume {directory}", style="cyan", soft_wrap=True, markup=False)
+        out.print(f"next: {program()} resume {directory}", style="cyan", soft_wrap=True)
     else:
-        out.print(f"next: {program()} report {directory}", style="cyan", soft_wrap=True, markup=False)
+        out.print(f"next: {program()} report {directory}", style="cyan", soft_wrap=True)
 
 
 def environment_directory() -> Path:

@@ -80,9 +80,7 @@ def host(
         own_sizes=own_sizes,
         ends_when_empty=False,
     )
-    progress_console().print(
-        f"host in {directory}; submit jobs with: {program()} submit JOB...", style="dim", markup=False
-    )
+    progress_console().print(f"host in {directory}; submit jobs with: {program()} submit JOB...", style="dim")
     train_jobs(options, found, (), live=not plain, as_json=as_json)
 
 

@@ -155,6 +155,11 @@ def _new_directory(run_dir: Path | None) -> Path:
         raise ConfigError(f"{short_path(directory)} already holds a search", hint=hint)
     if (directory / HOST_FILE).exists():
         raise ConfigError(f"{short_path(directory)} already holds jobs", hint="choose another --run-dir")
+    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        raise ConfigError(
+            f"{short_path(directory)} is not empty: a search needs a directory of its own",
+            hint="choose another --run-dir; it is made if it is missing",
+        )
     return directory
 
 
@@ -165,7 +170,7 @@ def _begin(options: HostOptions, settings: SearchSettings, spec: JobSpec) -> Non
     begin_directory(options.directory, settings, spec, options.asked)
     shown = short_path(options.directory)
     text = f"search in {shown}; after a stop or a kill: {program()} search --resume {shown}"
-    progress_console().print(text, style="dim", soft_wrap=True, markup=False)
+    progress_console().print(text, style="dim", soft_wrap=True)
 
 
 def _resumed(directory: Path, trials: int | None) -> tuple[SearchSettings, JobSpec]:
@@ -258,11 +263,11 @@ def show_outcome(outcome: SearchOutcome) -> None:
         out.print("the search ended early: its first trials all failed", style="red")
     if (best := outcome.best_trial) is not None:
         line = f"best: {best.job}, {outcome.metric} {best.value:.4f}; its job file: {short_path(directory / BEST_FILE)}"
-        out.print(line, soft_wrap=True, markup=False)
+        out.print(line, soft_wrap=True)
     if not outcome.is_finished:
         following = f"search --resume {short_path(directory)}"
     elif outcome.best is not None:
         following = f"run {short_path(directory / BEST_FILE)}"
     else:
         following = f"report {short_path(directory)}"
-    out.print(f"next: {program()} {following}", style="cyan", soft_wrap=True, markup=False)
+    out.print(f"next: {program()} {following}", style="cyan", soft_wrap=True)

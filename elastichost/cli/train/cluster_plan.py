@@ -61,7 +61,7 @@ def write_cluster_plan(
     remark = f"job {job.job.name}; {_sized(request)}"
     text = manifest(cluster.value, job.job.name, words, request, destination, files, remark)
     _write(text, options.output)
-    progress_console().print(_sized(request), style="dim", soft_wrap=True, markup=False)
+    progress_console().print(_sized(request), style="dim", soft_wrap=True)
 
 
 def _write(text: str, output: str) -> None:
@@ -108,7 +108,7 @@ def _planned(
     with LocalLauncher(entries.imports, entries.calls) as launcher:
         prepared = preflight(job, spare_bytes=NODE_MEMORY_BYTES, lent=node)  # the arena lies on the node, not here
         for warning in prepared.warnings:
-            progress_console().print(f"warning  {warning}", style="yellow", markup=False, soft_wrap=True)
+            progress_console().print(f"warning  {warning}", style="yellow", soft_wrap=True)
         progress_console().print("building the model to estimate its memory (takes a few seconds)", style="dim")
         facts = memory_facts(job, prepared, launcher)
     preview = preview_of(job, prepared)
@@ -243,5 +243,5 @@ def _warn_of_unmounted(job: JobSpec, mounted: list[str]) -> None:
     for path in (*job.data.train, *job.data.test):
         if not is_url(path) and not any(Path(path).is_relative_to(place) for place in mounted):
             text = f"warning  {path}: no --mount CLAIM:PATH contains it; the image must have it at this path"
-            progress_console().print(text, style="yellow", markup=False, soft_wrap=True)
+            progress_console().print(text, style="yellow", soft_wrap=True)
             return

@@ -66,7 +66,7 @@ def rehearse(job: JobSpec, *, as_json: bool) -> None:
     """Prints what a start would do. Raises the same errors as a start: ModelError, DataError, ConfigError."""
     found = _rehearsal(job)
     for warning in (*found.warnings, *_memory_warnings(found)):
-        progress_console().print(f"warning  {warning}", style="yellow", markup=False, soft_wrap=True)
+        progress_console().print(f"warning  {warning}", style="yellow", soft_wrap=True)
     if as_json:
         memory = {**msgspec.to_builtins(found.memory), "host_bytes": found.memory.host_bytes}
         print_json({**msgspec.to_builtins(found), "memory": memory})

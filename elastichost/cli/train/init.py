@@ -61,7 +61,7 @@ def init(
     if check.test is not None:
         rows += f", and {check.test.samples:,} to test with"
     for warning in (*warnings, *check.warnings):
-        out.print(f"warning: {warning}", style="yellow", soft_wrap=True, markup=False)
+        out.print(f"warning: {warning}", style="yellow", soft_wrap=True)
     out.print(f"{rows}; train with: elastichost run job.toml", style="dim")
 
 

@@ -76,7 +76,7 @@ def plan(
         return
     prepared, memory, times = _look_ahead(spec)
     for warning in prepared.warnings:
-        progress_console().print(f"warning  {warning}", style="yellow", markup=False, soft_wrap=True)
+        progress_console().print(f"warning  {warning}", style="yellow", soft_wrap=True)
     found = preview_of(spec, prepared)
     if as_json:
         print_json(_facts(spec, prepared, found, memory, times))
@@ -109,7 +109,7 @@ def _look_ahead(job: JobSpec) -> tuple[Preparation, MemoryEstimate, tuple[StepTi
         try:
             return prepared, memory, time_steps(job, launcher).step_times
         except ElastichostError as error:  # a run may go well: the first samples may be bad ones
-            progress_console().print(f"warning  no step was timed: {error}", style="yellow", markup=False)
+            progress_console().print(f"warning  no step was timed: {error}", style="yellow")
             return prepared, memory, ()
 
 

@@ -245,9 +245,9 @@ def _tell_done(directory: Path) -> None:
         ended = datetime.fromtimestamp((directory / RESULT_FILE).stat().st_mtime, UTC)
         since = f"since {ended:%Y-%m-%d %H:%M:%S} UTC"
         text = f"{shown} has been done {since}: there is nothing to resume, and nothing was changed"
-        progress_console().print(text, style="yellow", soft_wrap=True, markup=False)
+        progress_console().print(text, style="yellow", soft_wrap=True)
         hint = f"to train further, start a new run from its checkpoint: {program()} run JOB --from {shown}"
-        progress_console().print(hint, style="cyan", soft_wrap=True, markup=False)
+        progress_console().print(hint, style="cyan", soft_wrap=True)
 
 
 def _named_source(name: str) -> Path:

@@ -108,9 +108,9 @@ def _give(
         return
     assert output is not None
     out = data_console()
-    out.print(short_path(output.absolute()), soft_wrap=True, markup=False)
+    out.print(short_path(output.absolute()), soft_wrap=True)
     for gap in found.gaps:
-        out.print(f"problem with {gap.source}: {gap.text}", style="dim", soft_wrap=True, markup=False)
+        out.print(f"problem with {gap.source}: {gap.text}", style="dim", soft_wrap=True)
 
 
 def _read_run(directory: Path) -> tuple[Report, Callable[[], str]]:

@@ -149,12 +149,17 @@ def _span(kind: SpanKind, begun: _Placed, until_s: float, text: str, axis: Axis)
     return TimedActivity(kind, begun.at_s, max(begun.at_s, until_s), text)
 
 
-def _evaluations(placed: Sequence[_Placed]) -> Iterator[Evaluation]:
+def _evaluations(placed: Sequence[_Placed]) -> Sequence[Evaluation]:
+    """In ascending order of samples. Where the run went back to a checkpoint, only those that it made afterwards."""
+    kept: list[Evaluation] = []
     for one in placed:
         event = one.line.event
         if isinstance(event, EvaluationFinished):
+            while kept and kept[-1].samples >= event.samples:
+                kept.pop()
             further = event.memory.figures.metrics if event.memory.figures is not None else {}
-            yield Evaluation(one.at_s, event.samples, event.auc, event.logloss, further)
+            kept.append(Evaluation(one.at_s, event.samples, event.auc, event.logloss, further))
+    return kept
 
 
 def _back_after_s(placed: Sequence[_Placed], index: int) -> float | None:

@@ -251,10 +251,15 @@ def test_a_command_to_a_killed_host_does_not_wait_for_the_next_one_to_answer(
     elastichost: Elastichost, answering: Answering, host_dir: Path
 ) -> None:
     """The next host holds the lock before it writes its first status; the status was still that of the killed one."""
-    timer = threading.Timer(0.2, lambda: write(host_dir, *JOBS, commands="ipc://next", pid=1))
-    timer.start()
+
+    def replace_it() -> None:
+        answering.server.wait(60.0)
+        write(host_dir, *JOBS, commands="ipc://next", pid=1)
+
+    replacing = threading.Thread(target=replace_it)
+    replacing.start()
     outcome = elastichost("cancel", "ads")
-    timer.join()
+    replacing.join()
     assert outcome.code == 3
     assert f"the dispatcher ({os.getpid()}) in {host_dir} has ended, and has not answered" in outcome.stderr
     assert "queue" in outcome.stderr, "the hint says what to do"

@@ -44,6 +44,8 @@ DONE = (
         (("job.toml", "--resume", "search", "--param", LR), "without JOB, --param"),
         (("job.toml", "--param", LR, "--run-dir", "search"), "already holds a search"),
         (("job.toml", "--param", LR, "--run-dir", "batch"), "already holds jobs"),
+        (("job.toml", "--param", LR, "--run-dir", "."), "is not empty: a search needs a directory of its own"),
+        (("job.toml", "--param", LR, "--run-dir", "job.toml"), "is not empty: a search needs a directory of its own"),
     ],
 )
 def test_what_is_wrong_is_refused_before_anything_starts(

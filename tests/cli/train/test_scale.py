@@ -144,10 +144,15 @@ def test_a_supervisor_that_is_replaced_after_it_got_the_command_is_not_waited_fo
     first, second = Answering(running_directory).server, CommandServer("ipc://others")
     facts = msgspec.json.decode((running_directory / "status.json").read_bytes(), type=RunStatus)
     replaced = msgspec.json.encode(msgspec.structs.replace(facts, commands=second.address))
-    timer = threading.Timer(0.1, (running_directory / "status.json").write_bytes, (replaced,))
-    timer.start()
+
+    def replace_it() -> None:
+        first.wait(60.0)
+        (running_directory / "status.json").write_bytes(replaced)
+
+    replacing = threading.Thread(target=replace_it)
+    replacing.start()
     outcome = elastichost("scale", "workers=3")
-    timer.join()
+    replacing.join()
     first.close()
     second.close()
     assert outcome.code == 3

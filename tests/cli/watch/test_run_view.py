@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from elastichost.cli.output import data_console, progress_console
 from elastichost.cli.watch.run_view import (
     QUIET_KINDS,
     LiveDisplay,
@@ -75,6 +76,16 @@ def test_the_picture_of_a_finished_run_has_no_processes() -> None:
     console = drawn(terminal=True)
     console.print(picture(msgspec.structs.replace(STATUS, state="done")))
     assert "worker" not in written(console)
+
+
+def test_figures_of_labels_keep_the_label(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression: `[clicked]` was taken for a style, so that the figures of several labels had one name."""
+    monkeypatch.setenv("COLUMNS", "160")
+    figures = {"auc[clicked]": 0.73, "auc[bought]": 0.69}
+    for console in (progress_console(), data_console()):
+        with console.capture() as captured:
+            console.print(picture(msgspec.structs.replace(STATUS, test_metrics=figures)))
+        assert "auc[clicked] 0.73" in captured.get() and "auc[bought] 0.69" in captured.get()
 
 
 def test_the_picture_fits_eighty_columns() -> None:

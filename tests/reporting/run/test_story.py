@@ -67,6 +67,13 @@ def test_spans_end_with_their_event_or_with_their_session() -> None:
     assert "no end in the journal" in told.spans[2].text
 
 
+def test_evaluations_that_the_run_went_back_behind_are_left_out() -> None:
+    """The x of a chart ascends, and what a roll-back discarded is no part of the model."""
+    said = [evaluated(samples, auc) for samples, auc in ((100, 0.6), (200, 0.7), (300, 0.8), (200, 0.65), (250, 0.66))]
+    told = story(*(line(at_s, event) for at_s, event in enumerate(said, 1)))
+    assert [(one.samples, one.auc) for one in told.evaluations] == [(100, 0.6), (200, 0.65), (250, 0.66)]
+
+
 def test_evaluations_without_an_auc_are_listed() -> None:
     told = story(line(1, evaluated(10, None, 0.5)), line(2, EvaluationStarted(20, "half of it")))
     assert [(one.samples, one.auc, one.logloss) for one in told.evaluations] == [(10, None, 0.5)]
