@@ -71,6 +71,14 @@ class Codec(Generic[M]):
         self._sequence = 0
 
     def encode(self, message: M, frames: Sequence[Frame] = ()) -> list[Frame]:
+        """The parts of the message. Raises ProtocolError for a frame that no process would receive: ZeroMQ drops it
+        and says nothing, so the message would be sent again and again."""
+        sizes = [frame_bytes(frame) for frame in frames]
+        if max(sizes, default=0) > MAX_MESSAGE_BYTES:
+            raise ProtocolError(
+                f"a {type(message).__name__} has {max(sizes)} bytes; at most {MAX_MESSAGE_BYTES} can be sent at once",
+                hint="use a smaller train.batch_size, or more parameter servers, which divide the rows of a batch",
+            )
         body = self._encoder.encode(message)
         self._sequence += 1
         header = _HEADER.pack(
@@ -84,7 +92,7 @@ class Codec(Generic[M]):
             self._sequence,
             len(body),
             len(frames),
-            sum(frame_bytes(frame) for frame in frames),
+            sum(sizes),
             zlib.crc32(body),
         )
         return [header, body, *frames]

@@ -104,7 +104,7 @@ def test_a_run_in_a_thread_tells_callbacks_everything_and_gives_its_results(
     said = capsys.readouterr().err
     assert "Failing.on_loss raised an error" in said and "ValueError: no luck at" in said
     assert said.count("ValueError: no luck") == 3, "the first three errors are shown"
-    again = eh.train(**arguments(rows=50_000, dir=folder / "b"))
+    again = eh.train(**arguments(rows=50_000, dir=folder / "b"), start_from=run)
     assert again.samples["trained"] == 50_000, "a second run in the same process"
     assert_scores(run, folder)
 
@@ -132,6 +132,8 @@ def test_every_way_to_commit_has_the_losses(folder: Path, settings: dict[str, st
 def assert_scores(run: eh.Run, folder: Path) -> None:
     assert run.report().read_text().startswith("<!doctype html>")
     assert (run.report(folder / "page.html"), run.report().name) == (folder / "page.html", "report.html")
+    with pytest.raises(ConfigError, match="exists"):
+        run.export(".")
     report = run.export(folder / "model")
     assert report.samples_trained == ROWS
     with pytest.raises(DataError, match="the table: no column 'd0'"):

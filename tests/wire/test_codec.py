@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from elastichost.errors import ProtocolError
 from elastichost.plan import ProcessId
-from elastichost.wire.codec import MAX_BODY_BYTES, Codec
+from elastichost.wire.codec import MAX_BODY_BYTES, MAX_MESSAGE_BYTES, Codec
 from elastichost.wire.control import ControlMessage, HelloMsg, LeaseGrantMsg
 from elastichost.wire.data import DataMessage, PullMsg
 from elastichost.wire.facts import Lease
@@ -42,6 +42,15 @@ def test_sequence_numbers_grow() -> None:
     codec = control()
     first, second = (codec.encode(HelloMsg("worker", 3, 2, 1)) for _ in range(2))
     assert control().decode(second).sequence == control().decode(first).sequence + 1
+
+
+def test_a_frame_that_no_process_would_receive_is_an_error_of_the_sender() -> None:
+    """Regression: ZeroMQ dropped it, and the worker sent it again for ever."""
+    largest = np.empty(MAX_MESSAGE_BYTES + 1, np.uint8)  # no page of it is touched
+    control().encode(HelloMsg("worker", 3, 2, 1), (largest[:-1],))
+    with pytest.raises(ProtocolError, match="HelloMsg has 2147483649 bytes") as caught:
+        control().encode(HelloMsg("worker", 3, 2, 1), (b"", largest))
+    assert "batch_size" in caught.value.hint
 
 
 def test_another_job_is_refused() -> None:
