@@ -77,6 +77,7 @@ class Delivery:
         position = self._follower.position
         try:
             logger = self._opened()
+            self._keep(DeliveryProgress(self._progress.position, logger.key))  # another try makes no second record
             if self._waiting:
                 logger.log(self._waiting)
         except LoggerError:
@@ -86,13 +87,16 @@ class Delivery:
             self.problem = f"{type(error).__name__}: {error}"
             return
         self.failures, self.problem, self._waiting = 0, "", []
-        if (progress := DeliveryProgress(position, logger.key)) != self._progress:
-            write_atomically(self._path, msgspec.json.encode(progress))
-            self._progress = progress
+        self._keep(DeliveryProgress(position, logger.key))
 
     def close(self, status: str) -> None:
         """Tells the logger how the run ended. Raises what the logger raises."""
         self._opened().close(status)
+
+    def _keep(self, progress: DeliveryProgress) -> None:
+        if progress != self._progress:
+            write_atomically(self._path, msgspec.json.encode(progress))
+            self._progress = progress
 
     def _opened(self) -> Logger:
         if self._logger is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import Any
 
 from elastichost.loggers.logger import LoggerError, Opened, Value
@@ -31,15 +32,17 @@ class MLflowLogger:
         found = self._client.get_experiment_by_name(settings.experiment)
         experiment = found.experiment_id if found is not None else self._client.create_experiment(settings.experiment)
         self._run = opened.key
-        self._parameters: list[Any] = []  # that the server does not have yet
-        if not self._run:
+        known: Collection[str] = ()
+        if self._run:  # the process before this one may have ended before it had sent all parameters
+            known = self._client.get_run(self._run).data.params
+        else:
             name = settings.run_name or opened.name
             tags = {"elastichost.run_dir": str(opened.run_dir)}
             self._run = str(self._client.create_run(experiment, run_name=name, tags=tags).info.run_id)
-            self._parameters = [
-                Param(name_for_mlflow(key), str(value)[:PARAMETER_LETTERS])
-                for key, value in _flat(opened.job.model_dump(exclude_unset=True))
-            ]
+        named = [(name_for_mlflow(key), value) for key, value in _flat(opened.job.model_dump(exclude_unset=True))]
+        self._parameters: list[Any] = [  # that the server does not have yet
+            Param(key, str(value)[:PARAMETER_LETTERS]) for key, value in named if key not in known
+        ]
 
     @property
     def key(self) -> str:

@@ -123,3 +123,19 @@ def test_a_logger_that_cannot_be_opened_is_tried_again_unless_its_package_is_mis
     sent.turn()
     assert sent.is_complete and not sent.problem
     bench.end()
+
+
+def test_the_next_process_goes_on_with_the_record_that_this_one_has_made(tmp_path: Path) -> None:
+    """Regression: if the first values failed, the next process made a second record."""
+    bench, keys = Bench(tmp_path), list[str]()
+
+    def opened(key: str) -> Logger:
+        keys.append(key)
+        return Memory([True])
+
+    for _ in range(2):
+        bench.train(3)
+        Delivery(tmp_path, "test", opened).turn()
+    bench.end()
+    assert keys == ["", "record-1"]
+    assert progress_of(tmp_path / "loggers" / "test.json").position == progress_of(tmp_path / "none.json").position

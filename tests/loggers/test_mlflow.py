@@ -52,3 +52,18 @@ def test_a_server_that_fails_between_two_requests_gets_one_run(tmp_path: Path, m
             logger.log([Value("train/loss", 1, 0.5, 1.0)])
     logger.log([Value("train/loss", 1, 0.5, 1.0)])
     assert (made, logger.key) == (["run"], "run-1")
+
+
+def test_parameters_that_an_earlier_process_did_not_send_are_sent(tmp_path: Path) -> None:
+    """Regression: the run had its losses, and never its settings."""
+    tracking = pytest.importorskip("mlflow.tracking")
+    where = f"sqlite:///{tmp_path}/mlflow.db"
+    sections = {"model": {"build": "a:b"}, "data": {"format": "synthetic"}, "logging": {"mlflow": {"uri": where}}}
+    job = make_job(sections, tmp_path, "j", environ={})
+    first = MLflowLogger(Opened(tmp_path, "run", job, ""))  # and it is killed
+    for _ in range(2):
+        later = MLflowLogger(Opened(tmp_path, "run", job, first.key))
+        later.log([Value("train/loss", 1, 0.5, 1.0)])
+    found = tracking.MlflowClient(where).get_run(first.key).data
+    assert found.params["model.build"] == "a:b" and found.params["data.format"] == "synthetic"
+    assert found.metrics == {"train/loss": 0.5}
