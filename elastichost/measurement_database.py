@@ -11,9 +11,10 @@ from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["MeasurementDatabase", "damaged_files", "open_database"]
+__all__ = ["PATIENCE_S", "MeasurementDatabase", "damaged_files", "open_database"]
 
 DAMAGED = ".damaged-"
+PATIENCE_S = 0.1  # longest wait for another program that holds the file: its writer has other work
 BESIDE = ("-wal", "-shm")  # files that SQLite keeps beside a database, by the ends of their names
 
 
@@ -47,7 +48,7 @@ def damaged_files(path: Path) -> tuple[Path, ...]:
 
 def _opened(path: Path, schema: str) -> sqlite3.Connection:
     is_new = not path.exists()
-    connection = sqlite3.connect(path)
+    connection = sqlite3.connect(path, timeout=PATIENCE_S)
     try:
         if not is_new:
             _check(connection)

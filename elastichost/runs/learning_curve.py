@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from elastichost.atomic_write import is_out_of_space
-from elastichost.measurement_database import damaged_files
+from elastichost.measurement_database import PATIENCE_S, damaged_files
 from elastichost.run_files import METRICS_FILE
 from elastichost.runs.metrics_file import connect_to_read
 from elastichost.wire.applied import AppliedRecords, applied_range, read_applied_content, read_applied_range
@@ -96,15 +96,19 @@ class CurveWriter:
 
     def __init__(self, run_dir: Path, every_samples: int) -> None:
         self._run_dir, self._every_samples = run_dir, every_samples
-        self._connection = sqlite3.connect(run_dir / METRICS_FILE)
-        self._connection.execute("PRAGMA journal_mode=WAL")
-        self._connection.execute("PRAGMA synchronous=OFF")  # a point that is lost is read from applied.bin again
-        self._connection.executescript(_SCHEMA)
-        self._begin_beyond_damaged()
+        self._connection = sqlite3.connect(run_dir / METRICS_FILE, timeout=PATIENCE_S)
         self._builder = CurveBuilder(every_samples)
         self._waiting: list[CurvePoint] = []
         self.problem = ""
-        self._go_back(applied_range(run_dir))
+        try:
+            self._connection.execute("PRAGMA journal_mode=WAL")
+            self._connection.execute("PRAGMA synchronous=OFF")  # a point that is lost is read from applied.bin again
+            self._connection.executescript(_SCHEMA)
+            self._begin_beyond_damaged()
+            self._go_back(applied_range(run_dir))
+        except BaseException:
+            self._connection.close()
+            raise
 
     def _begin_beyond_damaged(self) -> None:
         """Gives points of a file that was begun anew greater ids than those of the damaged files before it, which a
@@ -121,6 +125,11 @@ class CurveWriter:
         is the last, its commit may still fail, and then it is replaced."""
         present = applied_range(self._run_dir)
         self._follow(range(present.start, present.stop - 1), unix_s)
+
+    def went_back(self, batches: int) -> None:
+        """The run goes on from a checkpoint after this number of batches: the points of later ones are removed. `poll`
+        would not see it where as many batches were trained again since its last call."""
+        self._go_back(range(1, batches + 1))
 
     def close(self, unix_s: float) -> None:
         """Writes the samples that are left over as the last point, and closes the file. Call it when all PS have

@@ -94,6 +94,8 @@ class EventLoop:
             raise KilledError
         self._take_launch_events(phase.processes)
         phase.router.take()
+        for event in phase.router.take_exits():
+            self._wait_for_last_words(event)
         now_s = run.now_s()
         self._handle_due_exits(phase.processes, now_s)
         phase.before_reconcile(now_s)
@@ -131,11 +133,14 @@ class EventLoop:
     def _take_launch_events(self, processes: ProcessController) -> None:
         for event in self._run.launcher.events():
             if isinstance(event, Exited):
-                wait_s = LAST_WORDS_S if event.code >= 0 else 0.0
-                self._exits.append((self._run.now_s() + wait_s, event))
+                self._wait_for_last_words(event)
             else:
                 processes.launch_event(event)
         self._look_at_fork_server()
+
+    def _wait_for_last_words(self, event: Exited) -> None:
+        wait_s = LAST_WORDS_S if event.code >= 0 else 0.0
+        self._exits.append((self._run.now_s() + wait_s, event))
 
     def _look_at_fork_server(self) -> None:
         prepared = self._run.launcher.prepared

@@ -21,7 +21,7 @@ from elastichost.supervisor.context import RunContext
 from elastichost.supervisor.controllers.processes import ProcessController
 from elastichost.supervisor.core.fleet import ProcessRecord
 from elastichost.supervisor.core.lifecycle import LifecycleEvent, State, next_state
-from elastichost.supervisor.launch.events import Started
+from elastichost.supervisor.launch.events import Exited, Started
 from elastichost.wire.codec import Envelope
 from elastichost.wire.control import (
     AdmittedMsg,
@@ -63,6 +63,7 @@ class MessageRouter(ABC):
     def __init__(self, run: RunContext, processes: ProcessController) -> None:
         self._run, self._processes = run, processes
         self._refusals = Refusals()
+        self._exits: list[Exited] = []
 
     # --- defined by each phase ----------------------------------------------------------------------------------------
 
@@ -92,6 +93,11 @@ class MessageRouter(ABC):
                 told = self._refusals.note(str(error), self._run.now_s())
                 if told is not None:
                     self._run.note(MessageRefused(told.error, told.count))
+
+    def take_exits(self) -> list[Exited]:
+        """The exits that were heard of while a message was handled."""
+        found, self._exits = self._exits, []
+        return found
 
     def handle(self, envelope: Envelope[ControlMessage]) -> None:
         """Handles one message. Raises ProtocolError when its sender may not send it now."""
@@ -123,7 +129,10 @@ class MessageRouter(ABC):
     def _hello(self, record: ProcessRecord, hello: HelloMsg) -> None:
         if record.state == State.REQUESTED:  # its Hello arrived before the fork server's answer
             for event in self._run.launcher.events():
-                self._processes.launch_event(event)
+                if isinstance(event, Exited) and event.process != record.process:
+                    self._exits.append(event)  # its last words may still be on their way
+                else:
+                    self._processes.launch_event(event)
             if not record.is_live:  # its exit was among these events
                 return
         if record.state == State.REQUESTED and self._run.place_elsewhere(record.process) is not None:

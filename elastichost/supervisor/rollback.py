@@ -118,6 +118,7 @@ def _end_processes(run: RunContext) -> None:
     run.launcher.end_children()
     run.launcher.events()
     for host, launcher in run.machines.launchers.items() if run.machines is not None else ():
+        launcher.on_words = None  # the replica of its arena is closed, and words may still arrive
         if launcher.lost and run.uses(host):  # the event of the loss may have been dropped above
             run.lose(AgentLost(host, launcher.host.shown, launcher.lost))
     while True:

@@ -3,6 +3,8 @@ shows."""
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 import time
 from collections.abc import Mapping, Sequence
 
@@ -44,6 +46,7 @@ class Reporter:
         if self._store.set_aside is not None:
             run.note(MeasurementsSetAside(self._store.set_aside.name))
         self._curve: CurveWriter | None = None  # from the first time that the number of samples is known
+        self._went_back: int | None = None  # number of batches up to which the curve must go back
         self._began_s = run.now_s()
         self._next_s = 0.0
         self.problems: dict[str, str] = {}  # file -> why it cannot be written, "" when it can
@@ -92,14 +95,28 @@ class Reporter:
         self._takes(sum(self.private_bytes.values()))
         status = msgspec.structs.replace(self._status(state, components, processes), gpus=gpus)
         self._write_status(status)
-        self._store.add(status)
-        problem = self._store.problem
-        if components is not None and not self._run.job.emulate.enabled:  # an emulated model has no loss
-            curve = self._curve_of(components)
-            curve.poll(time.time())
-            problem = problem or curve.problem
-        self.problems[METRICS_FILE] = problem
+        self.problems[METRICS_FILE] = self._store_measurements(status, components)
         self._run.observer.on_status(status)
+
+    def went_back(self, batches: int) -> None:
+        """The run goes on from a checkpoint after this number of batches."""
+        self._went_back = batches
+
+    def _store_measurements(self, status: RunStatus, components: Components | None) -> str:
+        """Returns why metrics.db cannot be written now, "" when it can. Training does not depend on it: another program
+        may have locked it, or its disk may be full. What is missing is written later."""
+        try:
+            self._store.add(status)
+            if components is None or self._run.job.emulate.enabled:  # an emulated model has no loss
+                return self._store.problem
+            curve = self._curve_of(components)
+            if self._went_back is not None:
+                curve.went_back(self._went_back)
+                self._went_back = None
+            curve.poll(time.time())
+        except sqlite3.Error as error:
+            return str(error)
+        return self._store.problem or curve.problem
 
     def _look_at_gpus(self, live: Sequence[ProcessRecord], now_s: float) -> tuple[GpuStatus, ...]:
         """Measures the GPUs. Notes lost GPUs, an error of NVML, and processes with more memory of a GPU than their
@@ -189,10 +206,11 @@ class Reporter:
 
     def close(self) -> None:
         """Writes the last point of the learning curve, and closes metrics.db. All processes have ended."""
-        self._store.close()
         self._gpus.close()
-        if self._curve is not None:
-            self._curve.close(time.time())
+        with contextlib.suppress(sqlite3.Error):  # it is locked or full: the run has ended nevertheless
+            self._store.close()
+            if self._curve is not None:
+                self._curve.close(time.time())
 
 
 def _size(configuration: Configuration) -> PlanStatus:

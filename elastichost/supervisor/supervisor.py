@@ -80,16 +80,18 @@ class Supervisor:
         self._plans.begin(prepared.plan)
         for warning in message.warnings:
             run.note(events.Warned(warning))
-        source = self._source
+        source, has_gone_back = self._source, False
         while True:
             start = start_run(run, prepared, self._plans, message.model, initial, source)
+            if has_gone_back:
+                self._reporter.went_back(start.dense.version() - 1)
             training = self._begin_training(start)
             try:
                 return training, training.run()
             except (NonFiniteError, HostLostError, ModelLostError) as error:
                 source = training.roll_back(error, source)
                 self._arenas.watch(())
-                self._training = None
+                self._training, has_gone_back = None, True
 
     def _begin_training(self, start: RunStart) -> TrainingPhase:
         run = self._run

@@ -124,10 +124,10 @@ class CheckpointController:
 
     def recall(self, newest: Path, accounted: int) -> None:
         """A resumed run has this newest checkpoint. accounted: samples that it accounts for. The checkpoint is copied
-        to the mirror if the mirror does not have it."""
-        self.newest, self.checkpointed_at = newest, accounted
-        is_there = isinstance(mirror := self._mirror, Mirror) and (mirror.directory / newest.name).exists()
+        to the mirror if the mirror does not have it. One of another run counts as none: no resume looks for it."""
         is_own = newest.parent in self._run.directory.checkpoint_source.places
+        self.newest, self.checkpointed_at = newest, accounted if is_own else None
+        is_there = isinstance(mirror := self._mirror, Mirror) and (mirror.directory / newest.name).exists()
         if mirror is not None and is_own and not is_there:
             mirror.copy(newest)
 

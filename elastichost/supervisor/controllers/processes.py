@@ -136,7 +136,7 @@ class ProcessController:
 
     def _start_failed(self, process: ProcessId, reason: str) -> None:
         record = self._run.fleet.find(process)
-        if record is None:
+        if record is None or not record.is_live:
             return
         if record.state not in (State.REQUESTED, State.KILLING):  # its Hello came before the word of its agent
             self._exited(Exited(process, record.pid, -signal.SIGKILL))
@@ -152,7 +152,7 @@ class ProcessController:
 
     def _exited(self, event: Exited) -> None:
         record = self._run.fleet.find(event.process)
-        if record is None:
+        if record is None or not record.is_live:  # a roll-back has given it up, and it took its time to end
             return
         now_s = self._run.now_s()
         self._revoke(event.process)

@@ -132,6 +132,7 @@ TRANSITIONS: dict[tuple[State, LifecycleEvent], State] = {
     (State.STOPPING, LifecycleEvent.KILL): State.KILLING,
     (State.KILLING, LifecycleEvent.KILL): State.KILLING,
     (State.KILLING, LifecycleEvent.STOP): State.KILLING,
+    (State.KILLING, LifecycleEvent.DRAIN): State.KILLING,
     # exits: rule 2 of this module
     (State.STOPPING, LifecycleEvent.EXIT_CLEAN): State.EXITED,
     (State.DRAINED, LifecycleEvent.EXIT_CLEAN): State.EXITED,

@@ -213,7 +213,9 @@ def reconcile(
     repins = _repins(seen_wanted, planned) if is_there and is_handed_over else []
     is_placed = is_there and is_handed_over and not repins and all(seen.asked is None for seen in seen_wanted)
     may_drain = is_placed or not plan.workers
-    return (*kills, *spawns, *repins, *_unwanted(observed, wanted, plan.reason, may_drain=may_drain))
+    killed = {kill.process for kill in kills}  # one action at most for each process: a second one may be illegal then
+    others = [seen for seen in observed if seen.process not in killed]
+    return (*kills, *spawns, *repins, *_unwanted(others, wanted, plan.reason, may_drain=may_drain))
 
 
 def _owns(seen: ObservedProcess, owners: frozenset[int]) -> bool:

@@ -83,6 +83,7 @@ class TrainingPhase:
         self._policy = _policy_of(run, prepared)
         self.state = "starting"
         self.stopping_since_s: float | None = None
+        self._is_saved = False  # all that was trained is in a checkpoint
 
     # --- the phase ----------------------------------------------------------------------------------------------------
 
@@ -100,7 +101,7 @@ class TrainingPhase:
         """Tells every process to stop, and waits up to STOP_GRACE_S for their exits. The caller kills the others. Then
         waits for a copy to the mirror, unless another stop signal comes."""
         run, components, now_s = self._run, self.components, self._run.now_s()
-        self.state = "stopping"
+        self.state, self._is_saved = "stopping", True
         self._reporter.report(self.state, components, now_s, thoroughly=True)
         self._plans.end(reason)
         components.sharding.retire()
@@ -192,7 +193,8 @@ class TrainingPhase:
                 self._tuner.look(now_s)
         components.memory.look(components.leases.ledger, self.changes, self._reporter.private_bytes, now_s)
         components.serve()
-        look_at_space(run, self._reporter.problems, self.stopping_since_s, components.checkpoints.newest)
+        waits_since_s = None if self._is_saved else self.stopping_since_s
+        look_at_space(run, self._reporter.problems, waits_since_s, components.checkpoints.newest)
 
     def _has_work(self) -> bool:
         workers = self._run.fleet.working("worker")
