@@ -105,6 +105,21 @@ def test_points_of_batches_that_were_rolled_back_are_replaced_under_new_ids(tmp_
     log.close()
 
 
+def test_a_roll_back_is_known_even_where_as_much_was_trained_again_since(tmp_path: Path) -> None:
+    """Regression: points of lost batches stayed, because the log was as long as before when it was read again."""
+    log = AppliedLog(tmp_path)
+    writer = CurveWriter(tmp_path, 2 * BATCH)
+    commit(log, range(1, 12), 0.5)
+    writer.poll(1.0)
+    log.take_over(6)  # the batches 1 to 5 stay
+    commit(log, range(6, 14), 0.1)
+    writer.went_back(5)
+    writer.close(2.0)
+    losses = [(point.samples, pytest.approx(point.loss)) for point in read_curve(tmp_path)]
+    assert losses == [(20, 0.5), (40, 0.5), (60, 0.3), (80, 0.1), (100, 0.1), (120, 0.1), (130, 0.1)]
+    log.close()
+
+
 def test_another_supervisor_goes_on_where_the_one_before_was_killed(tmp_path: Path) -> None:
     log = AppliedLog(tmp_path)
     first = CurveWriter(tmp_path, 2 * BATCH)

@@ -14,6 +14,7 @@ from elastichost.plan import ProcessId, ProcessSpec
 from elastichost.runs.events import MessageRefused
 from elastichost.supervisor.core.fleet import MOST_BEATS, Fleet, ProcessRecord
 from elastichost.supervisor.core.lifecycle import LifecycleEvent, State
+from elastichost.supervisor.launch.events import Exited, LaunchEvent, Started
 from elastichost.supervisor.message_router import MESSAGES_PER_TURN, MessageRouter, TrainingRouter
 from elastichost.wire.codec import Envelope
 from elastichost.wire.control import (
@@ -214,3 +215,25 @@ DECODER: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(ControlMessage)
 def test_numbers_out_of_range_are_refused_when_decoded(message: ControlMessage) -> None:
     with pytest.raises(msgspec.ValidationError):
         DECODER.decode(msgspec.msgpack.encode(message))
+
+
+def test_an_exit_that_is_heard_of_with_another_hello_waits_for_its_last_words() -> None:
+    """Regression: its error, still on its way, was dropped, and a DataError counted as a plain death."""
+    scene, taken = Scene(), list[LaunchEvent]()
+    late = ProcessId("worker", 1, 1)
+    scene.fleet.request(late, ProcessSpec("worker", 1, (0,), 1), 0.0)
+    router = scene.router()
+    exited, started = Exited(WORKER, 100, 1), Started(late, 101)
+
+    def took(event: LaunchEvent) -> None:
+        taken.append(event)
+        scene.fleet.apply(scene.record(late), LifecycleEvent.SPAWNED, 1.0)
+        scene.record(late).pid = 101
+
+    router._run.launcher = SimpleNamespace(events=lambda: [exited, started])  # type: ignore[misc, assignment]
+    router._processes.launch_event = took  # type: ignore[method-assign]
+    router._connected = lambda record: None  # type: ignore[method-assign]
+    scene.queue = [sent_by(late, HelloMsg("worker", 1, 1, 101)), sent_by(WORKER, REPORT)]
+    router.take()
+    assert taken == [started] and "failure" in scene.calls
+    assert router.take_exits() == [exited] and router.take_exits() == []

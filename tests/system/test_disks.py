@@ -305,3 +305,23 @@ def test_a_resume_goes_on_with_measurements_that_a_loss_of_power_has_damaged(fol
     with sqlite3.connect(run.run_dir / METRICS_FILE) as database:
         (trained,) = database.execute("SELECT max(samples) FROM curve").fetchone()
     assert trained == 40_000, "the learning curve is read from the log of commits again"
+
+
+@pytest.mark.thorough
+def test_another_program_that_locks_the_measurements_does_not_end_the_run(folder: Path) -> None:
+    """Regression: it ended as a bug after the five seconds that SQLite waits."""
+    (folder / "slow.py").write_text(SLOW_MODEL)
+    run = Supervised(folder, build=f"{folder}/slow.py:build", rows=150_000)
+    run.wait_trained(1)
+    other = sqlite3.connect(run.run_dir / METRICS_FILE, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    trained = run.status()["samples_trained"]
+    run.wait_until(lambda: any(METRICS_FILE in event.files for event in run.events(DiskFull)))
+    run.wait_trained(trained + 5_000)
+    other.execute("ROLLBACK")
+    other.close()
+    code, errors = run.finish()
+    assert code == 0, errors
+    with sqlite3.connect(run.run_dir / METRICS_FILE) as database:
+        (samples,) = database.execute("SELECT sum(of_samples) FROM curve").fetchone()
+    assert samples == 150_000, "nothing is missing afterwards"

@@ -193,8 +193,12 @@ class TrainingPhase:
                 self._tuner.look(now_s)
         components.memory.look(components.leases.ledger, self.changes, self._reporter.private_bytes, now_s)
         components.serve()
+        self._look_at_space()
+
+    def _look_at_space(self) -> None:
+        """A run that is to stop and cannot save its training fails; one that has saved it only ends its processes."""
         waits_since_s = None if self._is_saved else self.stopping_since_s
-        look_at_space(run, self._reporter.problems, waits_since_s, components.checkpoints.newest)
+        look_at_space(self._run, self._reporter.problems, waits_since_s, self.components.checkpoints.newest)
 
     def _has_work(self) -> bool:
         workers = self._run.fleet.working("worker")

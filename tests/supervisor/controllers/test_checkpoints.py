@@ -109,3 +109,14 @@ def test_the_best_checkpoint_keeps_its_mark_when_another_of_the_same_name_replac
     ledger.trained = 150
     takes_checkpoint(3, 180)
     assert (again := newest_best(tmp_path, run_id="r1")) is not None and again.directory.name == "step-100"
+
+
+@pytest.mark.parametrize("is_own", [True, False])
+def test_a_checkpoint_of_another_run_is_not_this_runs_newest(tmp_path: Path, is_own: bool) -> None:
+    """Regression: `resume RUN --from OTHER` that was stopped at once said that all is saved, and the next resume took
+    an older checkpoint of RUN."""
+    newest = (tmp_path if is_own else tmp_path / "other") / "step-100"
+    place = SimpleNamespace(directory=SimpleNamespace(checkpoint_source=SimpleNamespace(places=(tmp_path,))))
+    controller: Any = SimpleNamespace(_mirror=None, _run=place)
+    CheckpointController.recall(controller, newest, 100)
+    assert (controller.newest, controller.checkpointed_at) == (newest, 100 if is_own else None)

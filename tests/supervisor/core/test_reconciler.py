@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
 
 from elastichost.plan import Plan, ProcessId, ProcessSpec
-from elastichost.supervisor.core.lifecycle import State
+from elastichost.supervisor.core.lifecycle import LIVE, LifecycleEvent, State, next_state
 from elastichost.supervisor.core.reconciler import (
     Death,
     Drain,
@@ -245,3 +247,35 @@ def test_the_restart_of_a_straggler_does_not_count_in_the_restart_budget() -> No
     (action,) = reconcile(observed, PLAN, deaths, LIMITS, NOW_S)
     assert isinstance(action, Spawn)
     assert action.is_restart
+
+
+EVENT_OF = {Kill: LifecycleEvent.KILL, Drain: LifecycleEvent.DRAIN, StopProcess: LifecycleEvent.STOP}
+STATES = st.sampled_from(sorted(LIVE - {State.REQUESTED}, key=lambda state: state.value))
+SEEN = st.builds(
+    lambda role, index, state, still_s: msgspec.structs.replace(
+        seen(role, state, still_s=still_s), process=ProcessId(role, index, 1)
+    ),
+    st.sampled_from(["worker", "server"]),
+    st.integers(0, 2),
+    STATES,
+    st.sampled_from([0.0, 4.0, 31.0, 500.0]),
+)
+
+
+@given(
+    observed=st.lists(SEEN, max_size=6, unique_by=lambda one: one.process.name),
+    plan=st.sampled_from([PLAN, Plan((), "direct", "asked to stop"), Plan((SERVER,), "direct", "a host is lost")]),
+)
+def test_all_actions_of_a_turn_can_be_performed_one_after_another(observed: list[ObservedProcess], plan: Plan) -> None:
+    """Regression: a worker that hung was killed and drained in one turn, which ended the run as a bug."""
+    states = {one.process: one.state for one in observed}
+    for action in reconcile(tuple(observed), plan, (), LIMITS, NOW_S):
+        if isinstance(action, Kill | Drain | StopProcess):
+            process = action.process
+            states[process] = next_state(str(process), states[process], EVENT_OF[type(action)])
+
+
+def test_a_hung_worker_that_is_not_wanted_is_killed_and_not_drained() -> None:
+    observed = (seen("worker", State.RUNNING, still_s=31.0), seen("server", State.RUNNING))
+    (action, *others) = reconcile(observed, Plan((), "direct", "asked to stop"), (), LIMITS, NOW_S)
+    assert isinstance(action, Kill) and not any(isinstance(other, Drain) for other in others)
