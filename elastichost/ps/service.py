@@ -119,18 +119,8 @@ class DataService:
         if isinstance(message, (PullMsg, PushMsg)) and self._rules.has_dense and message.step > self._dense.version():
             return [self._retry(peer, message.request, f"step {message.step} has not begun")]
         match message:
-            case PullMsg():
-                try:
-                    return [self._pull(peer, sender, message, envelope.frames)]
-                except IdOutOfRangeError as error:  # a correct worker finds such an id itself, before it pulls
-                    raise ProtocolError(f"{sender}: {error.message}") from error
-                except MemoryBudgetError as error:  # memory may be granted soon, or the supervisor ends the job
-                    return [self._retry(peer, message.request, str(error))]
-            case PushMsg():
-                try:
-                    return [self._push(peer, sender, message, envelope.frames)]
-                except MemoryBudgetError as error:  # nothing is staged yet; as for a pull
-                    return [self._retry(peer, message.request, str(error))]
+            case PullMsg() | PushMsg():
+                return [self._rows(peer, sender, message, envelope.frames)]
             case RowsCommittedMsg():
                 return [self._rows_committed(peer, sender, message)]
             case DensePushMsg(step=0):
@@ -149,6 +139,18 @@ class DataService:
                 return outgoing_clock(replies)
             case _:
                 raise ProtocolError(f"{sender} sent a {type(message).__name__}, which only a PS sends")
+
+    def _rows(
+        self, peer: bytes, sender: ProcessId, message: PullMsg | PushMsg, frames: Sequence[memoryview]
+    ) -> Outgoing:
+        try:
+            if isinstance(message, PullMsg):
+                return self._pull(peer, sender, message, frames)
+            return self._push(peer, sender, message, frames)
+        except IdOutOfRangeError as error:  # a correct worker finds such an id itself, before it pulls
+            raise ProtocolError(f"{sender}: {error.message}") from error
+        except MemoryBudgetError as error:  # nothing has changed; memory may be granted soon, or the job is ended
+            return self._retry(peer, message.request, str(error))
 
     def refused(self, peer: bytes, message: DataMessage, error: ProtocolError) -> Outgoing:
         """The final answer to a malformed request. Without it the sender would wait and send the request again."""

@@ -13,7 +13,7 @@ from elastichost.arena.arena import Arena
 from elastichost.arena.host import used_bytes
 from elastichost.arena.index import table as index
 from elastichost.arena.memory_board import UNLIMITED, MemoryBoard, pages_bytes
-from elastichost.arena.recovery import staging, undo
+from elastichost.arena.recovery import reserve
 from elastichost.arena.recovery.staging import StagingArea
 from elastichost.arena.recovery.undo import UndoRecord
 from elastichost.arena.tables.dynamic_table import LEFT_OUT, DynamicTable
@@ -243,8 +243,7 @@ def test_the_successor_of_a_ps_does_not_ask_for_the_memory_of_its_predecessor_ag
     tmp_path: Path, board: MemoryBoard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Regression: with a full budget a killed PS ended the job."""
-    monkeypatch.setattr(staging, "PATIENCE_S", 0.0)
-    monkeypatch.setattr(undo, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(reserve, "PATIENCE_S", 0.0)
     words, rows, bounds = board.server(2), np.arange(10), np.array([0, 10])
     gradients = np.zeros(2 << 20, np.float32)
     words.grant(1 << 30, 0)

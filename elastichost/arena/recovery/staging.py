@@ -25,7 +25,8 @@ import numpy as np
 import numpy.typing as npt
 
 from elastichost.arena.files import ALIGNMENT_BYTES, MappedFile, aligned
-from elastichost.arena.memory_board import PATIENCE_S, UNLIMITED, Allowance
+from elastichost.arena.memory_board import UNLIMITED, Allowance
+from elastichost.arena.recovery.reserve import reserve
 from elastichost.arena.words import announce, load_word
 from elastichost.errors import ArenaError
 
@@ -41,7 +42,6 @@ _STAMP, _EPOCH, _ROWS, _FLOATS = range(4)
 _SCALE = 4  # its 8 bytes are a float64
 _RESERVED = 5
 _COUNTS = 8  # first of one word for each table
-_GROWTH_BYTES = 1 << 20
 
 
 def stamp_of(incarnation: int, sequence: int) -> int:
@@ -165,30 +165,18 @@ class StagingArea:
 
 
 class _Slot:
-    """The file of one stager. Its reserved memory never shrinks; a successor of the PS finds it in the file, and does
-    not ask for it again: the memory board counts it already."""
+    """The file of one stager. Its reserved memory never shrinks."""
 
     def __init__(self, path: Path, header_bytes: int, allowance: Allowance) -> None:
         self._allowance = allowance
         self.file = MappedFile.attach_or_create(path, header_bytes + MAX_PUSH_BYTES)
         self.file.allocate(0, header_bytes, "the header of a staged push")
         self.words: Int64 = self.file.array(np.int64, 0, header_bytes // 8)
-        self._reserved_bytes = int(self.words[_RESERVED])
         self.reserve(header_bytes)
 
     def reserve(self, size_bytes: int) -> None:
         """Allocates at least the first `size_bytes` bytes. Raises ArenaFullError."""
-        if size_bytes > self._reserved_bytes:
-            grown = -(-size_bytes // _GROWTH_BYTES) * _GROWTH_BYTES if self._reserved_bytes else size_bytes
-            self._allowance.allocate(
-                self.file,
-                self._reserved_bytes,
-                grown - self._reserved_bytes,
-                "a staged push",
-                is_spare=True,
-                patience_s=PATIENCE_S,
-            )
-            self._reserved_bytes = self.words[_RESERVED] = grown
+        reserve(self.file, self.words, _RESERVED, size_bytes, self._allowance, "a staged push")
 
     def close(self) -> None:
         self.words = np.zeros(0, np.int64)

@@ -28,7 +28,8 @@ import numpy as np
 import numpy.typing as npt
 
 from elastichost.arena.files import MappedFile, aligned
-from elastichost.arena.memory_board import PATIENCE_S, UNLIMITED, Allowance
+from elastichost.arena.memory_board import UNLIMITED, Allowance
+from elastichost.arena.recovery.reserve import reserve
 from elastichost.arena.recovery.staging import MAX_STAGERS
 from elastichost.arena.words import announce, load_word
 from elastichost.errors import ArenaError
@@ -45,7 +46,6 @@ _APPLIED = 8  # the newest applied stamp of each stager
 _STAGERS = _APPLIED + MAX_STAGERS  # of the record: the stagers of the pushes ...
 _NEW_STAMPS = _STAGERS + MAX_STAGERS  # ... and the stamps of their pushes
 _COUNTS = _NEW_STAMPS + MAX_STAGERS  # of the record: the number of rows of each table
-_GROWTH_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +73,7 @@ class UndoRecord:
         self._file = MappedFile.attach_or_create(directory / f"undo-{server}", self._data_offset + MAX_RECORD_BYTES)
         self._file.allocate(0, self._data_offset, "the undo record of a PS")
         self._words: Int64 = self._file.array(np.int64, 0, self._data_offset // 8)
-        # A predecessor's memory is kept, and the memory board counts it already.
-        self._reserved_bytes = max(self._data_offset, int(self._words[_RESERVED]))
+        self._words[_RESERVED] = max(self._data_offset, int(self._words[_RESERVED]))
 
     def applied(self, stager: int) -> int:
         """Stamp of the stager's newest applied push; 0 if none was applied."""
@@ -90,7 +89,8 @@ class UndoRecord:
         words = self._words
         if words[_ACTIVE]:
             raise ArenaError("the undo record is in use: the last application of pushes was not finished or taken back")
-        self._reserve(self._data_offset + aligned(rows.nbytes) + aligned(4 * lines) + 4 * states)
+        size_bytes = self._data_offset + aligned(rows.nbytes) + aligned(4 * lines) + 4 * states
+        reserve(self._file, words, _RESERVED, size_bytes, self._allowance, "the undo record of a PS")
         words[_FINISHED] = 0
         words[_ROWS], words[_LINES], words[_STATES], words[_STAMPS] = len(rows), lines, states, len(stamps)
         words[_COUNTS : _COUNTS + self._tables] = np.diff(bounds)
@@ -148,16 +148,3 @@ class UndoRecord:
             self._file.array(np.float32, lines_at, lines),
             self._file.array(np.float32, states_at, states),
         )
-
-    def _reserve(self, size_bytes: int) -> None:
-        if size_bytes > self._reserved_bytes:
-            grown = -(-size_bytes // _GROWTH_BYTES) * _GROWTH_BYTES
-            self._allowance.allocate(
-                self._file,
-                self._reserved_bytes,
-                grown - self._reserved_bytes,
-                "the undo record of a PS",
-                is_spare=True,
-                patience_s=PATIENCE_S,
-            )
-            self._reserved_bytes = self._words[_RESERVED] = grown
