@@ -11,7 +11,7 @@ from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["PATIENCE_S", "MeasurementDatabase", "damaged_files", "open_database"]
+__all__ = ["MeasurementDatabase", "connected", "damaged_files", "open_database"]
 
 DAMAGED = ".damaged-"
 PATIENCE_S = 0.1  # longest wait for another program that holds the file: its writer has other work
@@ -46,15 +46,25 @@ def damaged_files(path: Path) -> tuple[Path, ...]:
     return tuple(path.parent.glob(f"{path.name}{DAMAGED}*"))
 
 
-def _opened(path: Path, schema: str) -> sqlite3.Connection:
-    is_new = not path.exists()
+def connected(path: Path, schema: str) -> sqlite3.Connection:
+    """A further connection of the process that writes the database, with tables of its own. Raises sqlite3.Error."""
     connection = sqlite3.connect(path, timeout=PATIENCE_S)
     try:
-        if not is_new:
-            _check(connection)
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=OFF")
         connection.executescript(schema)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _opened(path: Path, schema: str) -> sqlite3.Connection:
+    is_new = not path.exists()
+    connection = connected(path, schema)
+    try:
+        if not is_new:
+            _check(connection)
     except BaseException:
         connection.close()
         raise

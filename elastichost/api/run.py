@@ -174,9 +174,7 @@ class Run:
         or lacks a column."""
         from elastichost.results.export import export
 
-        return export(
-            self.dir, Path(directory).resolve(), best=best, format=format, embeddings=embeddings, vectors=vectors
-        )
+        return export(self.dir, Path(directory), best=best, format=format, embeddings=embeddings, vectors=vectors)
 
     def predict(self, table: pa.Table | pandas.DataFrame | str | os.PathLike[str], *, best: bool = False) -> pa.Table:
         """Scores rows with the trained model. table: a file, here or at an address, an Arrow table or record batch, or

@@ -66,7 +66,7 @@ def export(
         raise ConfigError("--best and --checkpoint both name a checkpoint", hint="leave one of them out")
     report = write_export(
         find_run(run),
-        directory.resolve(),
+        directory,
         checkpoint,
         best=best,
         format=form,

@@ -6,7 +6,6 @@ Paths are relative to the job file, also those from the command line and the env
 
 from __future__ import annotations
 
-import copy
 import os
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -94,9 +93,7 @@ def make_job(raw: dict[str, Any], base_dir: Path, title: str, environ: Mapping[s
     Raises ConfigError with every problem found.
     """
     sources: Sources = {}
-    stated = copy.deepcopy(raw)
-    problems = _apply_environment(raw, os.environ if environ is None else environ, sources)
-    _restate(raw, stated, (), sources)
+    problems = _apply_environment(raw, os.environ if environ is None else environ, sources, keeps=True)
     _fill_name(raw, "job")
     return _validated(raw, base_dir, title, sources, problems)
 
@@ -167,7 +164,10 @@ def _offending_line(text: str, message: str) -> tuple[str, ...]:
     return (f"line {number}: {lines[number - 1].strip()}",) if 1 <= number <= len(lines) else ()
 
 
-def _apply_environment(raw: dict[str, Any], environ: Mapping[str, str], sources: Sources) -> list[str]:
+def _apply_environment(
+    raw: dict[str, Any], environ: Mapping[str, str], sources: Sources, *, keeps: bool = False
+) -> list[str]:
+    """keeps: what `raw` has already stays."""
     problems: list[str] = []
     for name in sorted(environ):
         if name.startswith(ENVIRONMENT_PREFIX) and "__" in name[len(ENVIRONMENT_PREFIX) :]:
@@ -175,19 +175,8 @@ def _apply_environment(raw: dict[str, Any], environ: Mapping[str, str], sources:
             keys = tuple(
                 _table_name(part, raw) if _is_table_name(parts, i) else part.lower() for i, part in enumerate(parts)
             )
-            problems += _put(raw, keys, _value(environ[name]), name, sources)
+            problems += _put(raw, keys, _value(environ[name]), name, sources, keeps=keeps)
     return problems
-
-
-def _restate(raw: dict[str, Any], stated: Mapping[str, Any], at: tuple[str, ...], sources: Sources) -> None:
-    """Puts the stated settings back into `raw`. at: the keys of these sections."""
-    for key, value in stated.items():
-        path = (*at, key)
-        if isinstance(value, dict) and isinstance(raw.get(key), dict):
-            _restate(raw[key], value, path, sources)
-        else:
-            raw[key] = value
-            sources.pop(path, None)
 
 
 def _is_table_name(parts: list[str], position: int) -> bool:
@@ -242,15 +231,18 @@ def _value(text: str) -> Any:
     return parsed["value"] if len(parsed) == 1 else text
 
 
-def _put(raw: dict[str, Any], keys: tuple[str, ...], value: Any, source: str, sources: Sources) -> list[str]:
+def _put(
+    raw: dict[str, Any], keys: tuple[str, ...], value: Any, source: str, sources: Sources, *, keeps: bool = False
+) -> list[str]:
     node = raw
     for depth, key in enumerate(keys[:-1], start=1):
         child = node.setdefault(key, {})
         if not isinstance(child, dict):
             return [f"{source}: {'.'.join(keys[:depth])} is a value, not a section"]
         node = child
-    node[keys[-1]] = value
-    sources[keys] = source
+    if not keeps or keys[-1] not in node:
+        node[keys[-1]] = value
+        sources[keys] = source
     return []
 
 

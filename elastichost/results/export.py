@@ -77,7 +77,7 @@ def export(
     model's source is missing; it cannot be exported as a program; it computes no such vectors), DataError
     (`embeddings`: the training data cannot be read; `vectors`: the file cannot be read or lacks a column).
     """
-    job = load_run_job(run_dir)
+    job, destination = load_run_job(run_dir), destination.resolve()
     _check_free(destination)
     found = find_checkpoint(run_dir, job, checkpoint, best=best)
     tensors = CheckpointTensors(found.directory, found.manifest)

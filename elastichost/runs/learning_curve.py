@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from elastichost.atomic_write import is_out_of_space
-from elastichost.measurement_database import PATIENCE_S, damaged_files
+from elastichost.measurement_database import connected, damaged_files
 from elastichost.run_files import METRICS_FILE
 from elastichost.runs.metrics_file import connect_to_read
 from elastichost.wire.applied import AppliedRecords, applied_range, read_applied_content, read_applied_range
@@ -96,14 +96,11 @@ class CurveWriter:
 
     def __init__(self, run_dir: Path, every_samples: int) -> None:
         self._run_dir, self._every_samples = run_dir, every_samples
-        self._connection = sqlite3.connect(run_dir / METRICS_FILE, timeout=PATIENCE_S)
+        self._connection = connected(run_dir / METRICS_FILE, _SCHEMA)  # a lost point is read from applied.bin again
         self._builder = CurveBuilder(every_samples)
         self._waiting: list[CurvePoint] = []
         self.problem = ""
         try:
-            self._connection.execute("PRAGMA journal_mode=WAL")
-            self._connection.execute("PRAGMA synchronous=OFF")  # a point that is lost is read from applied.bin again
-            self._connection.executescript(_SCHEMA)
             self._begin_beyond_damaged()
             self._go_back(applied_range(run_dir))
         except BaseException:

@@ -104,7 +104,7 @@ class Reporter:
 
     def _store_measurements(self, status: RunStatus, components: Components | None) -> str:
         """Returns why metrics.db cannot be written now, "" when it can. Training does not depend on it: another program
-        may have locked it, or its disk may be full. What is missing is written later."""
+        may have locked it, or its disk may be full. A later call writes what is missing."""
         try:
             self._store.add(status)
             if components is None or self._run.job.emulate.enabled:  # an emulated model has no loss

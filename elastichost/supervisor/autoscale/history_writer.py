@@ -79,19 +79,19 @@ def _of_memory(
     return JobRecord(features, written_utc, size, 0.0, size, ended_well=ended_well, memory=memory, run=run)
 
 
-def remember(run: RunContext, record: JobRecord | None, recorded: str = "") -> None:
-    """Adds the record of a run that ends to the history. If the history cannot be written, an event is journaled and
-    the run goes on. recorded: the run whose earlier record is removed if there is no record now; "": there is none."""
+def remember(run: RunContext, record: JobRecord | None) -> None:
+    """Adds the record of a run that ends to the history. Without one, what the run has told there while it trained is
+    removed. If the history cannot be written, an event is journaled and the run goes on."""
     try:
         path = history_path(os.environ)
-        if path is None or (record is None and not recorded):
+        if path is None or (record is None and not path.exists()):
             return
         # the processes of a failed run are ended only after this call, so it must not wait long
         with History(path, wait_s=WAIT_S if record is not None and record.is_measured else SHORT_WAIT_S) as history:
             if record is not None:
                 history.add(record)
             else:
-                history.forget(recorded)
+                history.forget(run.directory.identity.run_id)
     except HistoryError as error:
         run.note(HistoryUnavailable(str(error)))
 

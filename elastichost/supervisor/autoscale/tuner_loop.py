@@ -54,7 +54,7 @@ class AutoTuner:
         self._run, self._components, self._changes = run, components, changes
         self._input = of_input  # None: nothing tunes the input
         self.settings, self.state = settings, TunerState()
-        self._features, self._is_recorded = features, False
+        self._features = features
         self._dense = DenseStore(components.arena)
         micro_batches = run.job.train.micro_batches if run.job.train.mode == "sync" else 0
         is_served, is_tuned = run.plan.access != "direct", of_input is not None and of_input.tunes_connections
@@ -170,52 +170,31 @@ class AutoTuner:
 
     def remember(self, *, ended_well: bool = False, has_failed: bool = False) -> None:
         """Adds the record of this run, which ends, to the history."""
-        record = self.record(ended_well=ended_well, has_failed=has_failed)
-        remember(self._run, record, self._identity if self._is_recorded else "")
-
-    @property
-    def _identity(self) -> str:
-        return self._run.directory.identity.run_id
+        remember(self._run, self.record(ended_well=ended_well, has_failed=has_failed))
 
     def _remember_so_far(self) -> None:
         """Adds the speeds that this run has measured to the history. The growth of memory is known at its end."""
-        final, now_utc = configuration_of(self._plan), utc_now()
         try:
-            record = record_of(
-                self._features,
-                self.state,
-                self.settings,
-                final,
-                now_utc,
-                Estimates(),
-                ended_well=True,
-                run=self._identity,
-            )
+            record = self._record_of(self.state, Estimates(), ended_well=True)
         except Exception as error:  # noqa: BLE001 - as in `look`
             self._give_up(error)
             return
-        self._is_recorded = True
         remember_so_far(record)
+
+    def _record_of(self, state: TunerState, memory: Estimates, *, ended_well: bool) -> JobRecord | None:
+        final, run = configuration_of(self._plan), self._run.directory.identity.run_id
+        return record_of(self._features, state, self.settings, final, utc_now(), memory, ended_well=ended_well, run=run)
 
     def record(self, *, ended_well: bool, has_failed: bool = False) -> JobRecord | None:
         """The record of this run for the history; None: nothing was measured. ended_well: all samples were trained or
         quarantined. has_failed: the run has failed; the record then contains no speeds, but the growth of memory."""
-        final, ledger = configuration_of(self._plan), self._components.leases.ledger
+        ledger = self._components.leases.ledger
         state = TunerState() if has_failed or self._has_failed else self.state
         try:
             memory = self._components.memory.learnt(is_whole=ended_well)
             if not ended_well:
                 memory = widened(memory, ledger.samples_accounted / max(1, ledger.samples_planned))
-            return record_of(
-                self._features,
-                state,
-                self.settings,
-                final,
-                utc_now(),
-                memory,
-                ended_well=ended_well,
-                run=self._identity,
-            )
+            return self._record_of(state, memory, ended_well=ended_well)
         except Exception as error:  # noqa: BLE001 - a bug of the tuner must not end a run that has trained
             self._give_up(error)
             return None

@@ -105,7 +105,8 @@ def end(run: Any, first: InitialPlan, memory: Estimates) -> None:
 class Ended:
     """The attributes of an AutoTuner after a run that has ended after a third of its samples."""
 
-    _identity = "run-1"
+    _record_of = AutoTuner._record_of
+    _run = SimpleNamespace(directory=SimpleNamespace(identity=SimpleNamespace(run_id="run-1")))
 
     def __init__(self, features: JobFeatures, *, is_measured: bool) -> None:
         self._features = features

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import socket
+from collections.abc import Callable
+from typing import TypeVar
 
 import msgspec
 import pytest
@@ -12,19 +14,26 @@ import pytest
 from elastichost.supervisor.launch.fork_server import ForkServer
 from elastichost.supervisor.launch.messages import MAX_PACKET_BYTES, ForkReply, SpawnMsg, SpawnRefusedMsg
 
+Made = TypeVar("Made")
+
+
+def failing_at(number: int, call: Callable[[], Made], error: int) -> Callable[[], Made]:
+    """The call, which fails the given time (1: at once)."""
+    calls: list[int] = []
+
+    def counted() -> Made:
+        calls.append(1)
+        if len(calls) == number:
+            raise OSError(error, os.strerror(error))
+        return call()
+
+    return counted
+
 
 @pytest.mark.parametrize("failing", [1, 2])
 def test_a_fork_that_fails_is_refused_with_its_error(failing: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second fork happens in an intermediate process, which ends with it."""
-    fork, forks = os.fork, list[int]()
-
-    def counted() -> int:
-        forks.append(1)
-        if len(forks) == failing:
-            raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
-        return fork()
-
-    monkeypatch.setattr(os, "fork", counted)
+    monkeypatch.setattr(os, "fork", failing_at(failing, os.fork, errno.EAGAIN))
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, theirs, open(os.devnull, "wb") as log:
         ForkServer(theirs, os.getpid())._spawn(SpawnMsg(7, "worker-0", "tests:worker", "{}", (), {}), [log.fileno()])
@@ -36,15 +45,7 @@ def test_a_fork_that_fails_is_refused_with_its_error(failing: int, monkeypatch: 
 @pytest.mark.parametrize("failing", [1, 2])
 def test_a_pipe_that_fails_leaves_no_descriptor_open(failing: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that has used up its descriptors must not lose more of them with each try."""
-    pipe, pipes = os.pipe, list[int]()
-
-    def counted() -> tuple[int, int]:
-        pipes.append(1)
-        if len(pipes) == failing:
-            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-        return pipe()
-
-    monkeypatch.setattr(os, "pipe", counted)
+    monkeypatch.setattr(os, "pipe", failing_at(failing, os.pipe, errno.EMFILE))
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, theirs, open(os.devnull, "wb") as log:
         before = os.listdir("/proc/self/fd")
